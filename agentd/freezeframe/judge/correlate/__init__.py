@@ -1,0 +1,1 @@
+"""Snapshots of one or many hosts -> Facts: pure."""

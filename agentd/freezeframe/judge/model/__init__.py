@@ -1,0 +1,65 @@
+"""The data that every room shares: frozen dataclasses, one per message of freezeframe.v1.
+
+Each has the fields of its message, with the same names and units; an optional field is None when it is unknown.
+Standard library only, no behaviour.
+"""
+
+from freezeframe.judge.model.host import (
+    Filesystem,
+    Gpu,
+    GpuProcess,
+    History,
+    Host,
+    KernelEvent,
+    Pressure,
+    Series,
+    Throttle,
+)
+from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
+from freezeframe.judge.model.meta import Meta, Outcome
+from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
+from freezeframe.judge.model.processes import Process, Thread
+from freezeframe.judge.model.requests import Request
+from freezeframe.judge.model.snapshot import Snapshot
+from freezeframe.judge.model.sockets import Edge, Hop, Socket
+from freezeframe.judge.model.stacks import AsyncioTask, Frame, Lock, NativeFrame, NativeThread, PythonThread, Waiter
+from freezeframe.judge.model.verdict import Attribution, Confidence, Evidence, RuledOut, Verdict
+
+__all__ = [
+    "AsyncioTask",
+    "Attribution",
+    "Confidence",
+    "Edge",
+    "Endpoint",
+    "Evidence",
+    "Filesystem",
+    "Frame",
+    "Gpu",
+    "GpuProcess",
+    "History",
+    "Hop",
+    "Host",
+    "KernelEvent",
+    "Lock",
+    "LogFinding",
+    "LogRequest",
+    "LogSource",
+    "Meta",
+    "Metric",
+    "NativeFrame",
+    "NativeThread",
+    "Outcome",
+    "Pressure",
+    "Process",
+    "PythonThread",
+    "Rank",
+    "Request",
+    "RuledOut",
+    "Series",
+    "Snapshot",
+    "Socket",
+    "Thread",
+    "Throttle",
+    "Verdict",
+    "Waiter",
+]

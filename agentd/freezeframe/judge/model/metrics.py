@@ -1,0 +1,61 @@
+"""Gauges, endpoints and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One sample of one gauge or counter."""
+
+    # Name as the exporter spells it.
+    name: str = ""
+    # Labels.
+    labels: tuple[tuple[str, str], ...] = ()
+    # Value.
+    value: float = 0.0
+    # Age of the value, milliseconds; absent when the source does not tell.
+    age_ms: float | None = None
+    # Change between the looks; absent with one look.
+    delta: float | None = None
+    # Process that exports it.
+    pid: int = 0
+    # Where it was read: "http 127.0.0.1:30000/metrics", "mmap", "load snapshot".
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One passive HTTP endpoint and how it answered."""
+
+    # Process that listens.
+    pid: int = 0
+    # Address that was asked, "127.0.0.1:30000".
+    address: str = ""
+    # Path, such as /model_info.
+    path: str = ""
+    # HTTP status; 0 when no answer came.
+    status: int = 0
+    # Time to the answer, or until it was given up, milliseconds.
+    duration_ms: float = 0.0
+    # "connect timed out", "no answer", "refused" ...; empty when answered.
+    error: str = ""
+    # What an answer proves: "liveness", "metrics", "workers", "loads".
+    purpose: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """One rank of an engine and where it stands."""
+
+    # Scheduler or worker process.
+    pid: int = 0
+    # Label, such as "TP0".
+    rank: str = ""
+    # The frame that decides, function name.
+    frame: str = ""
+    # Ranks with the same folded stack share a group number.
+    group: int = 0
+    # True when it is in the minority group.
+    minority: bool = False

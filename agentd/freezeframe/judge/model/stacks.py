@@ -1,0 +1,121 @@
+"""Python, asyncio and native stacks, and locks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame of a Python or asyncio stack."""
+
+    # Function or coroutine.
+    function: str = ""
+    # Source file.
+    file: str = ""
+    # Line; 0 when unknown.
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonThread:
+    """One Python thread and its stack, innermost frame first."""
+
+    # Process.
+    pid: int = 0
+    # Thread id in the host's pid namespace; 0 when unknown.
+    tid: int = 0
+    # threading's name.
+    name: str = ""
+    # Stack at the first look.
+    frames: tuple[Frame, ...] = ()
+    # True when it was running or waiting for the interpreter lock, not idle.
+    active: bool = False
+    # True when it held the interpreter lock.
+    owns_gil: bool = False
+    # True when both looks show the same stack; absent with one look.
+    same_at_second_look: bool | None = None
+    # Stack at the second look when it differs.
+    frames_after: tuple[Frame, ...] = ()
+    # CPU time between the looks, milliseconds; absent when unknown.
+    cpu_ms_delta: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeFrame:
+    """One frame of a native stack."""
+
+    # Function, demangled; empty when unknown.
+    function: str = ""
+    # File name of the module.
+    module: str = ""
+    # Offset in the module, bytes.
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeThread:
+    """One native thread and its stack, innermost frame first."""
+
+    # Process.
+    pid: int = 0
+    # Thread id.
+    tid: int = 0
+    # The 15-byte name.
+    name: str = ""
+    # User frames.
+    frames: tuple[NativeFrame, ...] = ()
+    # Kernel frames.
+    kernel_frames: tuple[str, ...] = ()
+    # Why the stack may be wrong or short; empty when it is whole.
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncioTask:
+    """One asyncio task and its await chain, outermost coroutine first."""
+
+    # Process.
+    pid: int = 0
+    # Task name.
+    name: str = ""
+    # "running", "ready", "waiting", "not started" or "finished".
+    state: str = ""
+    # Await chain.
+    frames: tuple[Frame, ...] = ()
+    # Type of the awaited object.
+    awaits: str = ""
+    # Time since the agent first saw it, milliseconds (at least).
+    first_seen_age_ms: float | None = None
+    # Request that it serves, as "requests[N]".
+    request_ref: str = ""
+    # Address of the task object, hexadecimal.
+    address: str = ""
+    # Address of the task that awaits this one, hexadecimal; empty when none.
+    awaited_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """One thread that waits for a lock."""
+
+    # Thread id.
+    tid: int = 0
+    # Time it has waited, milliseconds; absent when unknown.
+    since_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """One lock or wait address and who waits for it."""
+
+    # Process.
+    pid: int = 0
+    # Address, hexadecimal.
+    address: str = ""
+    # "pthread_mutex", "parking_lot", "gil", "condvar", "unknown" ...
+    kind: str = ""
+    # Owner when it can be known.
+    owner_tid: int | None = None
+    # Threads that wait.
+    waiters: tuple[Waiter, ...] = ()

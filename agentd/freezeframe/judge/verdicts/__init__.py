@@ -1,0 +1,1 @@
+"""Facts -> Verdict: pure, one rule per file, listed in one tuple."""

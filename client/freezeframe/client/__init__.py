@@ -1,0 +1,1 @@
+"""The thin client: asks agents, lays out what they answer. Decides nothing."""

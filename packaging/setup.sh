@@ -1,0 +1,32 @@
+#!/bin/sh
+# Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
+#
+# setup.sh [--bench]   --bench adds what only the comparison in tests/bench needs (gdb).
+set -eu
+
+packages="python3-bpfcc libdw1 iproute2 procps"
+[ "${1:-}" = --bench ] && packages="$packages gdb curl"
+
+missing=""
+if command -v dpkg-query >/dev/null 2>&1; then
+    for package in $packages; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
+    done
+else
+    echo "setup.sh: no dpkg here: install the equivalents of: $packages" >&2
+    exit 0
+fi
+[ -z "$missing" ] && exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+    echo "setup.sh: missing:$missing" >&2
+    echo "setup.sh: as root: apt-get install --yes$missing" >&2
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq || echo "setup.sh: apt-get update did not succeed; trying with the lists at hand" >&2
+# shellcheck disable=SC2086  # one word per package
+apt-get install --yes --no-install-recommends -qq $missing >/dev/null || {
+    echo "setup.sh: could not install:$missing" >&2
+    echo "setup.sh: freezeframe works without them, with less: freezeframe doctor says what" >&2
+}

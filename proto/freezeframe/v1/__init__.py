@@ -1,0 +1,1 @@
+"""Generated from the .proto files beside it by `make proto`; never edited."""

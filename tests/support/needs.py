@@ -1,0 +1,70 @@
+"""What a test needs of the machine, asked for with `@pytest.mark.needs("root", "kernel", ...)`.
+
+A missing need is a skip with its reason. FREEZEFRAME_REQUIRE=kernel,e2e turns skips for these needs, and for "root"
+with them, into failures: a machine that promises something must keep it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+
+def _root() -> str | None:
+    return None if os.geteuid() == 0 else "runs as root only"
+
+
+def _kernel() -> str | None:
+    if (reason := _root()) is not None:
+        return reason
+    return None if os.path.isdir("/sys/kernel/tracing") or os.path.isdir("/sys/kernel/debug") else "no tracefs here"
+
+
+def _gpu() -> str | None:
+    return None if os.path.exists("/dev/nvidiactl") else "no GPU here"
+
+
+def _e2e() -> str | None:
+    for module in ("sglang_router", "zmq", "aiohttp", "uvloop"):
+        if importlib.util.find_spec(module) is None:
+            return f"the bed lacks {module}: pip install 'freezeframe[agent,bed]'"
+    return _root()
+
+
+def _fuse() -> str | None:
+    return _root() or (None if os.path.exists("/dev/fuse") else "no /dev/fuse here")
+
+
+def _gcc() -> str | None:
+    return None if shutil.which("gcc") else "no gcc here"
+
+
+def _bench() -> str | None:
+    return None if os.environ.get("FREEZEFRAME_BENCH") else "measured by `make bench` only"
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "root": _root,
+    "kernel": _kernel,
+    "gpu": _gpu,
+    "e2e": _e2e,
+    "fuse": _fuse,
+    "gcc": _gcc,
+    "bench": _bench,
+}
+
+
+def enforce_needs(item: pytest.Item) -> None:
+    required = set(filter(None, os.environ.get("FREEZEFRAME_REQUIRE", "").split(",")))
+    for mark in item.iter_markers("needs"):
+        for need in mark.args:
+            reason = NEEDS[need]()
+            if reason is None:
+                continue
+            if need in required or (required & set(mark.args)) or (need == "root" and required):
+                pytest.fail(f"FREEZEFRAME_REQUIRE={','.join(sorted(required))}, but: {reason}", pytrace=False)
+            pytest.skip(reason)
