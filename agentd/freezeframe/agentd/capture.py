@@ -1,0 +1,48 @@
+"""What a capture is asked for and how it reports: shared by service, schedules and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from freezeframe.judge.model import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSpec:
+    """One capture, with the agent's policy already applied."""
+
+    # Time between the two looks, milliseconds; 0 = one look.
+    window_ms: float = 1000.0
+    # Time for the whole capture, milliseconds.
+    deadline_ms: float = 5000.0
+    # Only these processes and those they talk to; empty = those found.
+    pids: tuple[int, ...] = ()
+    # The client that matters.
+    client_pid: int | None = None
+    client_address: str = ""
+    # Names of collectors; empty `only` = all.
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    profile_s: float = 0.0
+    allow_seize: bool = False
+    note: str = ""
+    # "snap", "schedule NAME", "trigger CONDITION".
+    trigger: str = "snap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """State of one collector during a capture."""
+
+    collector: str
+    # None while it runs.
+    outcome: Outcome | None = None
+    # What it does now.
+    doing: str = ""
+    # Targets done, and in all (0 = unknown).
+    done: int = 0
+    total: int = 0
+
+
+OnStep = Callable[[Step], None]
