@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import dataclasses
 import typing
-from enum import Enum
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -10,6 +8,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from freezeframe.judge import model, wire
 from freezeframe.judge.model import Metric, Outcome, Process, Snapshot, Socket, Thread, Verdict
 from freezeframe.v1 import snapshot_pb2
+from tests.support.filled import filled
 
 SCALARS = {
     FieldDescriptor.TYPE_STRING: str,
@@ -41,7 +40,7 @@ def expected_type(field: FieldDescriptor) -> object:
         item = getattr(getattr(model, field.enum_type.containing_type.name), field.enum_type.name)
     else:
         item = SCALARS[field.type]
-    if wire._is_repeated(field):
+    if wire.is_repeated(field):
         return tuple[item, ...]
     return item | None if field.has_presence else item
 
@@ -57,29 +56,6 @@ def test_each_enum_has_the_values_of_its_message(name: str) -> None:
     for enum in MESSAGES[name].enum_types:
         mine = getattr(getattr(model, name), enum.name)
         assert {value.name: value.number for value in enum.values} == {value.name: value.value for value in mine}
-
-
-def filled(kind: type, depth: int = 0) -> object:
-    """One object with every field set to something that is not its default."""
-    values: dict[str, object] = {}
-    for name, hint in typing.get_type_hints(kind).items():
-        values[name] = filled_value(hint, depth)
-    return kind(**values)
-
-
-def filled_value(hint: typing.Any, depth: int) -> object:
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        if typing.get_origin(item) is tuple:
-            return (("a", "1"), ("b", "2"))
-        return (filled_value(item, depth), filled_value(item, depth))
-    if typing.get_args(hint):
-        hint = next(each for each in typing.get_args(hint) if each is not type(None))
-    if dataclasses.is_dataclass(hint):
-        return filled(typing.cast("type", hint), depth + 1)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return list(hint)[-1]
-    return {str: "ü\U0001f600", float: 1.5, int: 4_294_967_295, bool: True, bytes: b"\xff\0"}[hint]
 
 
 def test_a_full_snapshot_survives_the_wire() -> None:

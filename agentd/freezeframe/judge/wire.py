@@ -68,7 +68,8 @@ def _message_class(descriptor: Descriptor) -> type[Message]:
     return message_factory.GetMessageClass(descriptor)
 
 
-def _is_repeated(field: FieldDescriptor) -> bool:
+def is_repeated(field: FieldDescriptor) -> bool:
+    """Tell a repeated field, with every supported protobuf."""
     # Newer protobuf warns about `label`, older ones lack `is_repeated`.
     probe = getattr(field, "is_repeated", None)
     return bool(probe) if probe is not None else getattr(field, "label") == FieldDescriptor.LABEL_REPEATED  # noqa: B009
@@ -81,7 +82,7 @@ class _Field:
 
     def __init__(self, field: FieldDescriptor) -> None:
         self.name = field.name
-        self.repeated = _is_repeated(field)
+        self.repeated = is_repeated(field)
         self.message: Descriptor | None = field.message_type
         self.is_map = bool(self.message is not None and self.message.GetOptions().map_entry)
         self.presence = field.has_presence
