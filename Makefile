@@ -21,12 +21,14 @@ proto: setup
 	cd proto && PATH="$(abspath $(BIN)):$$PATH" python -m grpc_tools.protoc -I . --grpc_python_out=. --mypy_grpc_out=quiet:. \
 	  freezeframe/v1/service.proto
 
+# What is generated is current when generating it again changes nothing.
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/buf lint proto
-	$(BIN)/python -m pytest -q tests/repo
+	$(MAKE) --no-print-directory proto
+	git diff --exit-code -- proto
 
 test: setup
 	$(BIN)/python -m pytest -q

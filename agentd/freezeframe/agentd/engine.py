@@ -1,0 +1,325 @@
+"""One capture: runs the collectors in workers, merges what they bring, has it judged. Never raises for one of them.
+
+The order: who is there (lock-free), their command lines (only those not known yet), the serving processes among them;
+then every collector over these at once. The first look at the sockets names the clients and proxies, which then get
+the same looks. The front calls this, so nothing here blocks or reads a target.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Protocol
+
+from freezeframe.agentd.capture import CaptureSpec, OnStep, Step
+from freezeframe.agentd.collectors.contract import Collector
+from freezeframe.agentd.errors import UnknownCollectorError
+from freezeframe.agentd.gathered import Gathered, merge_outcomes
+from freezeframe.agentd.host import Clock
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.judge.model import Meta, Outcome, Process, Snapshot, Socket
+
+# First steps of every capture: their outcome is told only when it is not OK.
+FIND = "find_processes"
+READ_COMMAND_LINES = "read_command_lines"
+INTERNAL = (FIND, READ_COMMAND_LINES)
+SOCKETS = "snapshot_sockets"
+
+# Share of the deadline for finding processes and command lines: the collectors need the rest.
+_FIRST_STEPS_SHARE = 0.3
+# Kept back for judging, packing and sending.
+_RESERVE_MS = 250.0
+
+
+class Runs(Protocol):
+    """The launcher's side as the engine sees it (`agentd.workers.Workers`)."""
+
+    async def run(
+        self,
+        collector: Collector,
+        job: Job,
+        *,
+        on_part: Callable[[Snapshot], None],
+        on_doing: Callable[[str, int], None],
+    ) -> Outcome:
+        """Run one collector over one job; ends by the job's deadline, whatever the worker does."""
+
+
+class Held(Protocol):
+    """Processes held by pidfd for the whole capture (`agentd.pidfds`)."""
+
+    def exited(self) -> frozenset[int]:
+        """Those that have ended since."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class Engine:
+    """Captures, one call one snapshot; may run several at once."""
+
+    def __init__(
+        self,
+        *,
+        workers: Runs,
+        collectors: Sequence[Collector],
+        serving: Callable[[Sequence[Process], Sequence[Socket]], tuple[Process, ...]],
+        conclude: Callable[[Snapshot], Snapshot],
+        hold: Callable[[Iterable[Target]], Held],
+        identity: Meta,
+        clock: Clock = Clock(),  # noqa: B008 - frozen
+    ) -> None:
+        """`identity` has what is the same for every snapshot: host, agent_version, boot_id, embedded, schema."""
+        self._workers = workers
+        self._collectors = {collector.name: collector for collector in collectors}
+        self._serving = serving
+        self._conclude = conclude
+        self._hold = hold
+        self._identity = identity
+        self._clock = clock
+        self._next_job = 0
+        # Command lines by (pid, start time), read before trouble starts.
+        self._command_lines: dict[tuple[int, float], Process] = {}
+
+    def collector_names(self) -> tuple[str, ...]:
+        """Names that --only and --skip take."""
+        return tuple(name for name in self._collectors if name not in INTERNAL)
+
+    async def warm(self) -> None:
+        """Learn the command lines of every process on the host, so that a later capture need not read them."""
+        run = _Run(self, CaptureSpec(deadline_ms=20_000.0), lambda _step: None)
+        await run.find()
+
+    async def capture(self, spec: CaptureSpec, on_step: OnStep) -> Snapshot:
+        """Capture once. Raises UnknownCollectorError; what goes wrong later is an outcome."""
+        unknown = [name for name in (*spec.only, *spec.skip) if name not in self.collector_names()]
+        if unknown:
+            raise UnknownCollectorError(
+                f"reading --only and --skip: there is no collector {unknown[0]!r}",
+                f"collectors: {', '.join(self.collector_names())}",
+            )
+        return await _Run(self, spec, on_step).capture()
+
+
+class _Run:
+    """One capture in progress."""
+
+    def __init__(self, engine: Engine, spec: CaptureSpec, on_step: OnStep) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._on_step = on_step
+        self._clock = engine._clock  # noqa: SLF001 - two halves of one room
+        self._begin = self._clock.monotonic()
+        self._gathered = Gathered()
+        self._outcomes: dict[str, list[Outcome]] = {}
+
+    def _left_ms(self) -> float:
+        return self._spec.deadline_ms - _RESERVE_MS - (self._clock.monotonic() - self._begin) * 1000.0
+
+    async def capture(self) -> Snapshot:
+        engine = self._engine
+        started, boottime = self._clock.wall(), self._clock.boottime()
+        everyone = await self.find()
+        first = self._choose(engine._serving(everyone, ()))  # noqa: SLF001
+        held = [engine._hold(_target(process) for process in first)]  # noqa: SLF001
+        try:
+            await self._look(everyone, first, held)
+            ended = frozenset().union(*(each.exited() for each in held))
+        finally:
+            for each in held:
+                each.close()
+        sockets = self._gathered.records("sockets")
+        roles = {process.pid: process for process in engine._serving(self._known(everyone), sockets)}  # noqa: SLF001
+        self._gathered.add(Snapshot(processes=tuple(roles.values())))
+        snapshot = self._gathered.snapshot(ended=ended)
+        identity = engine._identity  # noqa: SLF001
+        meta = Meta(
+            snapshot_id=_snapshot_id(identity.host, started),
+            host=identity.host,
+            agent_version=identity.agent_version,
+            started_at=_rfc3339(started),
+            duration_ms=(self._clock.monotonic() - self._begin) * 1000.0,
+            trigger=self._spec.trigger,
+            window_ms=self._spec.window_ms,
+            boot_id=identity.boot_id,
+            boottime_ms=boottime * 1000.0,
+            note=self._spec.note,
+            client=str(self._spec.client_pid) if self._spec.client_pid is not None else self._spec.client_address,
+            embedded=identity.embedded,
+            schema=identity.schema,
+        )
+        whole = Snapshot(
+            **{
+                field: getattr(snapshot, field)
+                for field in snapshot.__dataclass_fields__
+                if field not in ("meta", "outcomes")
+            },
+            meta=meta,
+            outcomes=self._all_outcomes(),
+        )
+        # Pure, but long on a big host: the loop must go on answering health checks.
+        return await asyncio.to_thread(engine._conclude, whole)  # noqa: SLF001
+
+    async def find(self) -> tuple[Process, ...]:
+        """All processes of the host, with their command lines as far as they are known or can be read."""
+        share = self._spec.deadline_ms * _FIRST_STEPS_SHARE
+        found = Gathered()
+        await self._run_first(FIND, (), found, share)
+        processes: tuple[Process, ...] = found.records("processes")
+        known = self._engine._command_lines  # noqa: SLF001
+        present = {(process.pid, process.start_ticks) for process in processes}
+        for key in [key for key in known if key not in present]:
+            del known[key]
+        unread = tuple(_target(process) for process in processes if (process.pid, process.start_ticks) not in known)
+        if unread:
+            lines = Gathered()
+            await self._run_first(READ_COMMAND_LINES, unread, lines, share)
+            started = {process.pid: process.start_ticks for process in processes}
+            for process in lines.records("processes"):
+                if process.pid in started:
+                    known[process.pid, started[process.pid]] = process
+        for process in processes:
+            found.add(Snapshot(processes=tuple(filter(None, (known.get((process.pid, process.start_ticks)),)))))
+        return found.records("processes")
+
+    async def _run_first(self, name: str, targets: tuple[Target, ...], into: Gathered, share_ms: float) -> None:
+        collector = self._engine._collectors.get(name)  # noqa: SLF001
+        if collector is None:
+            return
+        outcome = await self._run_job(collector, targets, into.add, min(share_ms, self._left_ms()))
+        if outcome.status not in (Outcome.Status.OK, Outcome.Status.SKIPPED):
+            self._outcomes.setdefault(name, []).append(outcome)
+
+    def _choose(self, serving: tuple[Process, ...]) -> tuple[Process, ...]:
+        wanted = frozenset(self._spec.pids)
+        return tuple(each for each in serving if each.pid in wanted) if wanted else serving
+
+    def _known(self, everyone: Sequence[Process]) -> tuple[Process, ...]:
+        latest = {process.pid: process for process in everyone}
+        latest.update({process.pid: process for process in self._gathered.records("processes")})
+        return tuple(latest.values())
+
+    async def _look(self, everyone: Sequence[Process], first: tuple[Process, ...], held: list[Held]) -> None:
+        self._gathered.add(Snapshot(processes=first))
+        sockets_seen = asyncio.Event()
+        tasks = [
+            asyncio.ensure_future(self._collect(collector, targets, sockets_seen))
+            for collector, targets in self._plan(first, hosts_too=True)
+        ]
+        if any(collector.name == SOCKETS for collector, _ in self._plan(first, hosts_too=True)):
+            await sockets_seen.wait()
+        seen = {process.pid for process in first}
+        serving = self._engine._serving(everyone, self._gathered.records("sockets"))  # noqa: SLF001
+        later = tuple(process for process in serving if process.pid not in seen)
+        if later:
+            held.append(self._engine._hold(_target(process) for process in later))  # noqa: SLF001
+            self._gathered.add(Snapshot(processes=later))
+            tasks += [
+                asyncio.ensure_future(self._collect(collector, targets, sockets_seen))
+                for collector, targets in self._plan(later, hosts_too=False)
+            ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _plan(self, processes: Sequence[Process], *, hosts_too: bool) -> list[tuple[Collector, tuple[Target, ...]]]:
+        plan = []
+        targets = tuple(_target(process) for process in processes)
+        for collector in self._engine._collectors.values():  # noqa: SLF001
+            if collector.name in INTERNAL or self._not_asked(collector.name):
+                continue
+            # A collector over the whole host runs once; so does the one over sockets, which finds the peers itself.
+            if collector.wants is None or collector.name == SOCKETS:
+                if hosts_too:
+                    plan.append((collector, targets))
+                continue
+            chosen = tuple(target for target in targets if collector.wants(target))
+            if chosen:
+                plan.append((collector, chosen))
+        return plan
+
+    def _not_asked(self, name: str) -> bool:
+        return (bool(self._spec.only) and name not in self._spec.only) or name in self._spec.skip
+
+    async def _collect(self, collector: Collector, targets: tuple[Target, ...], sockets_seen: asyncio.Event) -> None:
+        self._on_step(Step(collector=collector.name, total=len(targets)))
+
+        def doing(what: str, done: int) -> None:
+            # The sockets of a target are done when its first look was handed over.
+            if collector.name == SOCKETS and done >= len(targets):
+                sockets_seen.set()
+            self._on_step(Step(collector=collector.name, doing=what, done=done, total=len(targets)))
+
+        try:
+            outcome = await self._run_job(collector, targets, self._gathered.add, self._left_ms(), doing)
+        finally:
+            if collector.name == SOCKETS:
+                sockets_seen.set()
+        self._outcomes.setdefault(collector.name, []).append(outcome)
+        self._on_step(Step(collector=collector.name, outcome=outcome, done=len(targets), total=len(targets)))
+
+    async def _run_job(
+        self,
+        collector: Collector,
+        targets: tuple[Target, ...],
+        on_part: Callable[[Snapshot], None],
+        deadline_ms: float,
+        on_doing: Callable[[str, int], None] = lambda _what, _done: None,
+    ) -> Outcome:
+        self._engine._next_job += 1  # noqa: SLF001
+        window_ms = min(self._spec.window_ms, max(0.0, deadline_ms * 0.6))
+        job = Job(
+            job_id=self._engine._next_job,  # noqa: SLF001
+            collector=collector.name,
+            targets=targets,
+            window_ms=0.0 if collector.name in INTERNAL else window_ms,
+            deadline_ms=max(1.0, deadline_ms),
+            allow_seize=self._spec.allow_seize,
+            profile_s=self._spec.profile_s,
+        )
+        try:
+            return await self._engine._workers.run(collector, job, on_part=on_part, on_doing=on_doing)  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - a snapshot with 9 of 10 collectors is a success
+            return Outcome(
+                collector=collector.name,
+                status=Outcome.Status.FAILED,
+                detail=f"running {collector.name}: {error or error!r}",
+                hint="the agent's log has the traceback",
+            )
+
+    def _all_outcomes(self) -> tuple[Outcome, ...]:
+        outcomes = []
+        for name in self._engine._collectors:  # noqa: SLF001
+            if name in self._outcomes:
+                outcomes.append(merge_outcomes(name, self._outcomes[name]))
+            elif name not in INTERNAL:
+                why = "not asked for" if self._not_asked(name) else "no process here that it looks at"
+                outcomes.append(Outcome(collector=name, status=Outcome.Status.SKIPPED, detail=why))
+        return tuple(outcomes)
+
+
+def _target(process: Process) -> Target:
+    return Target(
+        pid=process.pid,
+        start_ticks=int(process.start_ticks),
+        role=process.role,
+        engine_pid=process.engine_pid,
+        python=process.python,
+        ports=process.listening_ports,
+        product=process.product,
+        memory_blocked=process.memory_blocked,
+    )
+
+
+def _rfc3339(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _snapshot_id(host: str, wall_s: float) -> str:
+    stamp = datetime.fromtimestamp(wall_s, tz=timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter == "-") else "-" for letter in host)
+    return f"{name[:64] or 'host'}-{stamp}-{secrets.token_hex(3)}"
