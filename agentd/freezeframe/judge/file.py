@@ -34,6 +34,9 @@ from freezeframe.judge import wire
 from freezeframe.judge.model import Snapshot
 from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 
+# For callers that carry a manifest and do not look inside.
+Manifest = file_pb2.Manifest
+
 FORMAT = 1
 MAGIC = b"\x89FFZ\r\n\x1a\n"
 

@@ -1,0 +1,225 @@
+"""The daemon's configuration: one TOML file into frozen dataclasses; each key has a default, unknown ones are errors.
+
+runtime_dir = "/run/freezeframe"
+log_level = "info"
+clients = ["harness", "10.0.0.7"]     # the group that matters, by title or address
+
+[groups]                              # who may use each socket; empty = the daemon's own group
+capture = "freezeframe"
+
+[capture]
+max_window_s = 30
+
+[[roles]]                             # where a role is not found by itself
+role = "router"
+title = "my-router"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import sys
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from freezeframe.agentd.errors import ConfigError
+from freezeframe.judge.model import Process
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_PATH = "/etc/freezeframe/agentd.toml"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Group that may use each socket; empty = the group that the daemon runs as."""
+
+    view: str = ""
+    capture: str = ""
+    admin: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureLimits:
+    """What a capture gets when the client says nothing, and what it can ask for at most."""
+
+    window_s: float = 1.0
+    max_window_s: float = 30.0
+    deadline_s: float = 5.0
+    max_deadline_s: float = 120.0
+    max_profile_s: float = 30.0
+    # Whether a client may ask that running threads are stopped for microseconds.
+    allow_seize: bool = False
+    # Captures that wait while one runs; one more is refused.
+    queue: int = 8
+    # Captures that may begin at once, and per minute in the long run; joining one that runs is free.
+    burst: int = 30
+    per_minute: float = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """How much is kept: the oldest unpinned snapshots go first."""
+
+    max_snapshots: int = 200
+    max_bytes: int = 2 * 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleOverride:
+    """A role for the processes that match all of what is given."""
+
+    role: str
+    title: str = ""
+    exe: str = ""
+    unit: str = ""
+    # A TCP port it listens on.
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All of it."""
+
+    # Sockets; must not be writable by others.
+    runtime_dir: str = "/run/freezeframe"
+    # Snapshots, in `snapshots/`.
+    state_dir: str = "/var/lib/freezeframe"
+    log_level: str = "info"
+    # Titles or addresses of the clients that matter; empty = the group that owns most of the stuck requests.
+    clients: tuple[str, ...] = ()
+    groups: Groups = Groups()
+    capture: CaptureLimits = CaptureLimits()
+    store: StoreLimits = StoreLimits()
+    roles: tuple[RoleOverride, ...] = ()
+
+
+def load(path: str) -> Config:
+    """Read a file. Raises ConfigError, which names file, key and the nearest key there is."""
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"reading {path}: {error}", "name the file with --config") from error
+    return parse(text, path)
+
+
+def parse(text: str, source: str) -> Config:
+    """Parse TOML; `source` is the file's name for messages. Raises ConfigError."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"reading {source}: {error}") from error
+    config = _build(Config, table, source, "")
+    _check(config, source)
+    return config
+
+
+def show(config: Config) -> str:
+    """Give what is in force, as TOML that `parse` accepts."""
+    return "\n".join([*_lines(config, "")]).strip() + "\n"
+
+
+T = TypeVar("T")
+
+
+def _build(kind: type[T], table: Mapping[str, Any], source: str, prefix: str) -> T:
+    hints = typing.get_type_hints(kind)
+    values: dict[str, object] = {}
+    for key, value in table.items():
+        where = f"{prefix}{key}"
+        if key not in hints:
+            raise ConfigError(f"{source}: unknown key {where}", _nearest(key, [*hints], prefix))
+        values[key] = _value(hints[key], value, source, where)
+    missing = [
+        field.name
+        for field in dataclasses.fields(typing.cast("Any", kind))
+        if field.default is dataclasses.MISSING and field.name not in values
+    ]
+    if missing:
+        raise ConfigError(f"{source}: {prefix}{missing[0]} is missing")
+    return kind(**values)
+
+
+def _nearest(key: str, known: list[str], prefix: str) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"did you mean {prefix}{near[0]}?" if near else f"known keys: {', '.join(prefix + name for name in known)}"
+
+
+def _value(hint: Any, value: Any, source: str, where: str) -> object:
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        if not isinstance(value, list):
+            raise ConfigError(f"{source}: {where} must be a list")
+        return tuple(_value(item, each, source, f"{where}[{index}]") for index, each in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}: {where} must be a table")
+        return _build(typing.cast("type[object]", hint), value, source, f"{where}.")
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not hint:
+        raise ConfigError(f"{source}: {where} must be {_NAMES[hint]}, not {value!r}")
+    return typing.cast("object", value)
+
+
+_NAMES = {str: "a text", float: "a number", int: "a whole number", bool: "true or false"}
+
+
+def _check(config: Config, source: str) -> None:
+    def require(holds: bool, key: str, rule: str) -> None:
+        if not holds:
+            raise ConfigError(f"{source}: {key} must be {rule}")
+
+    limits = config.capture
+    for key in ("runtime_dir", "state_dir"):
+        require(getattr(config, key).startswith("/"), key, "an absolute path")
+    require(config.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}")
+    for field in dataclasses.fields(limits):
+        value = getattr(limits, field.name)
+        require(math.isfinite(value) and value >= 0, f"capture.{field.name}", "a finite number, 0 or more")
+    for name in ("deadline_s", "burst", "per_minute"):
+        require(getattr(limits, name) > 0, f"capture.{name}", "more than 0")
+    for name in ("window_s", "deadline_s"):
+        require(getattr(limits, name) <= getattr(limits, f"max_{name}"), f"capture.{name}", f"at most max_{name}")
+    require(config.store.max_snapshots >= 1, "store.max_snapshots", "1 or more")
+    require(config.store.max_bytes >= 1, "store.max_bytes", "1 or more")
+    roles = [role.name.lower().replace("_", "-") for role in Process.Role if role.value]
+    for index, override in enumerate(config.roles):
+        require(override.role in roles, f"roles[{index}].role", f"one of {', '.join(roles)}")
+        given = (override.title, override.exe, override.unit, override.port)
+        require(any(given), f"roles[{index}]", "given a title, exe, unit or port to match")
+
+
+def _lines(value: object, prefix: str) -> typing.Iterator[str]:
+    tables = []
+    for field in dataclasses.fields(typing.cast("Any", value)):
+        item = getattr(value, field.name)
+        if dataclasses.is_dataclass(item) or (isinstance(item, tuple) and item and dataclasses.is_dataclass(item[0])):
+            tables.append((field.name, item))
+        else:
+            yield f"{field.name} = {_toml(item)}"
+    for name, item in tables:
+        for each in item if isinstance(item, tuple) else (item,):
+            yield ""
+            yield f"[[{prefix}{name}]]" if isinstance(item, tuple) else f"[{prefix}{name}]"
+            yield from _lines(each, f"{prefix}{name}.")
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        plain = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in plain) + '"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,9 @@
+"""Snapshots on disk: one .ffz file each in a directory of our own, a marker file beside it when it is pinned.
+
+`directory` does the blocking work, `store` is what the daemon uses. May import `judge.file`; knows nothing of gRPC.
+"""
+
+from freezeframe.agentd.store.directory import Kept
+from freezeframe.agentd.store.store import LATEST, Store
+
+__all__ = ["LATEST", "Kept", "Store"]

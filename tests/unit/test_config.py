@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd.config import CaptureLimits, Config, Groups, RoleOverride, StoreLimits, load, parse, show
+from freezeframe.agentd.errors import ConfigError
+
+FULL = """
+runtime_dir = "/run/other"
+state_dir = "/srv/state"
+log_level = "debug"
+clients = ["harness", "10.0.0.7"]
+
+[groups]
+view = "adm"
+capture = "ops"
+admin = "wheel"
+
+[capture]
+window_s = 2
+max_window_s = 10
+deadline_s = 3.5
+allow_seize = true
+
+[store]
+max_snapshots = 7
+
+[[roles]]
+role = "router"
+title = "my-\\"router\\""
+port = 30000
+
+[[roles]]
+role = "engine-http"
+exe = "/opt/engine"
+"""
+
+
+def test_an_empty_file_gives_the_defaults() -> None:
+    assert parse("", "x") == Config()
+
+
+def test_every_key_is_taken() -> None:
+    assert parse(FULL, "x") == Config(
+        runtime_dir="/run/other",
+        state_dir="/srv/state",
+        log_level="debug",
+        clients=("harness", "10.0.0.7"),
+        groups=Groups(view="adm", capture="ops", admin="wheel"),
+        capture=CaptureLimits(window_s=2.0, max_window_s=10.0, deadline_s=3.5, allow_seize=True),
+        store=StoreLimits(max_snapshots=7),
+        roles=(
+            RoleOverride(role="router", title='my-"router"', port=30000),
+            RoleOverride(role="engine-http", exe="/opt/engine"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", ["", FULL])
+def test_what_is_shown_can_be_read_again(text: str) -> None:
+    config = parse(text, "x")
+    assert parse(show(config), "shown") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "detail", "hint"),
+    [
+        ('runtime_dri = "/x"', "x.toml: unknown key runtime_dri", "did you mean runtime_dir?"),
+        ("[capture]\nmax_windows = 3", "x.toml: unknown key capture.max_windows", "did you mean capture.max_window_s?"),
+        (
+            "[groups]\nzzz = 3",
+            "x.toml: unknown key groups.zzz",
+            "known keys: groups.view, groups.capture, groups.admin",
+        ),
+        ("state_dir = 3", "x.toml: state_dir must be a text, not 3", ""),
+        ("[capture]\nqueue = true", "x.toml: capture.queue must be a whole number, not True", ""),
+        ("[capture]\nwindow_s = 31", "x.toml: capture.window_s must be at most max_window_s", ""),
+        ("[capture]\nwindow_s = nan", "x.toml: capture.window_s must be a finite number, 0 or more", ""),
+        ("[capture]\nper_minute = 0", "x.toml: capture.per_minute must be more than 0", ""),
+        ("capture = 3", "x.toml: capture must be a table", ""),
+        ('clients = "a"', "x.toml: clients must be a list", ""),
+        ("clients = [1]", "x.toml: clients[0] must be a text, not 1", ""),
+        ('log_level = "loud"', "x.toml: log_level must be one of debug, info, warning, error", ""),
+        ('state_dir = "here"', "x.toml: state_dir must be an absolute path", ""),
+        ("[store]\nmax_snapshots = 0", "x.toml: store.max_snapshots must be 1 or more", ""),
+        ("[[roles]]\nport = 1", "x.toml: roles[0].role is missing", ""),
+        ('[[roles]]\nrole = "router"', "x.toml: roles[0] must be given a title, exe, unit or port to match", ""),
+        ('[[roles]]\nrole = "king"\nport = 1', "x.toml: roles[0].role must be one of other, client, ", ""),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, detail: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "x.toml")
+    assert caught.value.detail.startswith(detail)
+    assert caught.value.hint == hint
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("= 3")
+    with pytest.raises(ConfigError, match=r"c\.toml: Invalid"):
+        load(str(tmp_path / "c.toml"))
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"reading /nonexistent/x\.toml: .*No such file"):
+        load("/nonexistent/x.toml")
