@@ -27,6 +27,7 @@ def parse() -> argparse.Namespace:
     up.add_argument("--stray", action="store_true", help="a stray client streams as well")
     up.add_argument("--stray-via", choices=["engine", "router"], default="engine")
     up.add_argument("--regular", action="store_true", help="two unified engines instead of prefill and decode")
+    up.add_argument("--engine", help="which engine an engine's wedge is in")
     up.add_argument("--detach-input", action="store_true", help="do not end at the end of input")
     commands.add_parser("wedges", help="list the wedges")
     return parser.parse_args()
@@ -39,7 +40,12 @@ def end(_signum: int, _frame: Any) -> NoReturn:
 def run(args: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, end)
     with Bed.start(
-        args.wedge, clients=args.clients, stray=args.stray, stray_via=args.stray_via, regular=args.regular
+        args.wedge,
+        clients=args.clients,
+        stray=args.stray,
+        stray_via=args.stray_via,
+        regular=args.regular,
+        engine=args.engine,
     ) as bed:
         bed.wait_wedged()
         print(json.dumps(bed.describe()), flush=True)

@@ -23,13 +23,13 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from tests.bed import processes
+from tests.bed.parts import Engine, Pids, RequestTruth, Truth
 from tests.bed.programs import bedlink
 from tests.bed.tokenizer_folder import write_tokenizer
 from tests.bed.wedges import Wedge, find_wedge
@@ -44,95 +44,13 @@ WEDGE_TIMEOUT_S = 30.0
 ROUTER_MIB, PYTHON_MIB = 2048, 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnginePids:
-    http: int
-    scheduler: int
-    detokenizer: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pids:
-    router: int
-    harness: int
-    stray: int | None
-    engines: dict[str, EnginePids]
-    """By name: "prefill" and "decode", or "engine0" and "engine1" where the bed is not disaggregated."""
-
-    @property
-    def prefill(self) -> EnginePids:
-        return self.engines["prefill"]
-
-    @property
-    def decode(self) -> EnginePids:
-        return self.engines["decode"]
-
-    def all(self) -> list[int]:
-        found = [self.router, self.harness, *([self.stray] if self.stray else [])]
-        for engine in self.engines.values():
-            found += [engine.http, engine.scheduler, engine.detokenizer]
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestTruth:
-    """What a client itself knows of its request; times are seconds of CLOCK_MONOTONIC and of the wall clock."""
-
-    client: str
-    """"harness" or "stray"."""
-    request_id: str
-    state: str
-    """"sent" (no response headers yet) or "streaming"."""
-    sent_at_monotonic: float
-    sent_at_wall: float
-    last_byte_monotonic: float
-    bytes_in: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Truth:
-    """The bed's own word, asked over the control channel."""
-
-    wedge: str
-    requests: tuple[RequestTruth, ...]
-    """In flight at this moment."""
-    completed: int
-    failed: int
-    engines: dict[str, dict[str, Any]]
-    """Per engine: the HTTP process's status (`in_flight`, `silenced`, `blocked`, ...), under "scheduler" its queues."""
-
-
-class Engine:
-    """One engine stand-in of the bed and its control."""
-
-    def __init__(self, name: str, role: str, port: int, bootstrap_port: int, run_dir: Path) -> None:
-        self.name = name
-        self.role = role
-        self.url = f"http://127.0.0.1:{port}"
-        self.port = port
-        self.bootstrap_port = bootstrap_port
-        self.control = str(run_dir / f"{name}.ctl")
-
-    def http(self, **request: Any) -> dict[str, Any]:
-        """Ask the HTTP process over its control channel."""
-        return bedlink.ask(self.control, request)
-
-    def scheduler(self, **request: Any) -> dict[str, Any]:
-        """Ask the scheduler over its control channel."""
-        return bedlink.ask(f"{self.control}.scheduler", request)
-
-    def pids(self) -> EnginePids:
-        return EnginePids(**self.http(do="status")["pids"])
-
-
 class Bed:
     """See the module docstring; made by `start`."""
 
-    def __init__(self, *, clients: int, regular: bool, stray_via: str, tokens: int) -> None:
+    def __init__(self, *, clients: int, regular: bool, stray_via: str) -> None:
         self.clients = clients
         self.regular = regular
         self.stray_via = stray_via
-        self.tokens = tokens
         self.keep_stray = False
         self.run_dir = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._owner: IO[bytes] = (self.run_dir / "owner").open("wb")
@@ -151,6 +69,7 @@ class Bed:
         self.children: list[processes.Child] = []
         self.wedge: Wedge = find_wedge("idle")
         self._entered = False
+        self.chosen_engine: str | None = None
         self._pids: Pids | None = None
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -165,6 +84,8 @@ class Bed:
         stray: bool = False,
         stray_via: str = "engine",
         tokens: int = 16,
+        gap_s: float = 0.05,
+        engine: str | None = None,
     ) -> Bed:
         """Start everything and enter `wedge` (see `wait_wedged` for when it is in force).
 
@@ -175,19 +96,22 @@ class Bed:
             stray: whether the stray client streams whatever the wedge is.
             stray_via: "engine" (straight to the decode engine or to the last one) or "router".
             tokens: of one answer to the harness.
+            gap_s: between two requests of a client. With 0 the next request leaves in the clock tick in which the last
+                answer arrived, so that the ages of the last bytes in and out are equal.
+            engine: as in `enter`.
 
         Raises:
             processes.BedError: something did not come up; everything has been stopped again.
         """
         sweep()
-        bed = cls(clients=clients, regular=regular, stray_via=stray_via, tokens=tokens)
+        bed = cls(clients=clients, regular=regular, stray_via=stray_via)
         bed.keep_stray = stray
         try:
             bed._start_engines()
             bed._start_router()
-            bed._start_client("harness", "harness.py", bed.url, clients=clients, tokens=tokens)
+            bed._start_client("harness", "harness.py", bed.url, clients=clients, tokens=tokens, gap=gap_s)
             bed._wait_up()
-            bed.enter(wedge)
+            bed.enter(wedge, engine=engine)
         except BaseException:
             bed.stop()
             raise
@@ -244,6 +168,7 @@ class Bed:
         pids = self.pids
         return {
             "wedge": self.wedge.name,
+            "engine": self.wedge.engine_name(self),
             "clients": self.clients,
             "run_dir": str(self.run_dir),
             "pids": {
@@ -296,11 +221,13 @@ class Bed:
 
     # -- wedges ------------------------------------------------------------------------------------------------------
 
-    def enter(self, name: str, *, under_load: bool = False) -> None:
+    def enter(self, name: str, *, engine: str | None = None, under_load: bool = False) -> None:
         """Leave the present wedge and enter another; `wait_wedged` says when it is in force.
 
         Args:
             name: a name of `tests.bed.wedges.WEDGES`.
+            engine: in which engine an engine's or a scheduler's wedge is; else the decode engine for the HTTP process,
+                the prefill engine for the scheduler, or the first one of a regular bed.
             under_load: set the fault while the harness is being served, without a pause in between (only from "none").
         """
         wedge = find_wedge(name)
@@ -308,6 +235,7 @@ class Bed:
         if not (under_load and self.wedge.name == "none"):
             self.leave()
         self.wedge, self._entered = wedge, True
+        self.chosen_engine = engine
         if wedge.stray or self.keep_stray:
             self._start_stray()
         wedge.enter(self)
@@ -324,9 +252,9 @@ class Bed:
         for engine in self.engines.values():
             engine.http(do="clear")
             engine.scheduler(do="clear")
-        self._wait("the harness to be parked", lambda: self.client("harness", do="status")["in_flight"] == 0)
-        self._wait("the engines to be empty", self._engines_empty)
-        self._wait("the router to answer", self._router_answers)
+        self.wait_for("the harness to be parked", lambda: self.client("harness", do="status")["in_flight"] == 0)
+        self.wait_for("the engines to be empty", self._engines_empty)
+        self.wait_for("the router to answer", self._router_answers)
 
     def wait_wedged(self, timeout_s: float = WEDGE_TIMEOUT_S, *, settled: bool = False) -> Truth:
         """Return once the wedge is in force, by the bed's own truth.
@@ -340,15 +268,15 @@ class Bed:
         Raises:
             processes.BedError: the wedge is not in force after `timeout_s`.
         """
-        self._wait(f"{self.wedge.name} to be in force", self.wedge.watcher(self), timeout_s=timeout_s)
+        self.wait_for(f"{self.wedge.name} to be in force", self.wedge.watcher(self), timeout_s=timeout_s)
         if settled:
-            self._wait("idle connections to be closed", self._connections_settled, timeout_s=timeout_s)
+            self.wait_for("idle connections to be closed", self._connections_settled, timeout_s=timeout_s)
         return self.truth()
 
     @contextlib.contextmanager
-    def wedged(self, name: str, *, under_load: bool = False) -> Iterator[Truth]:
+    def wedged(self, name: str, *, engine: str | None = None, under_load: bool = False) -> Iterator[Truth]:
         """Enter a wedge, wait until it is in force, and leave it at the end."""
-        self.enter(name, under_load=under_load)
+        self.enter(name, engine=engine, under_load=under_load)
         try:
             yield self.wait_wedged()
         finally:
@@ -421,7 +349,7 @@ class Bed:
             ]
         self._spawn("router", command, ROUTER_MIB)
 
-    def _start_client(self, name: str, program: str, url: str, **options: int) -> None:
+    def _start_client(self, name: str, program: str, url: str, **options: float) -> None:
         command = [
             sys.executable,
             str(PROGRAMS / program),
@@ -440,7 +368,7 @@ class Bed:
             target = self.url if self.stray_via == "router" else list(self.engines.values())[-1].url
             self._start_client("stray", "stray_client.py", target)
             self._pids = None
-        self._wait("the stray client to be up", lambda: self._reachable("stray"))
+        self.wait_for("the stray client to be up", lambda: self._reachable("stray"))
         self.client("stray", do="run")
 
     def _stop_stray(self) -> None:
@@ -457,11 +385,12 @@ class Bed:
             return len(workers) == len(self.engines) and all(worker["is_healthy"] for worker in workers)
 
         for engine in self.engines.values():
-            self._wait(f"{engine.name} to be up", lambda e=engine: Path(e.control).exists(), timeout_s=START_TIMEOUT_S)
-        self._wait("the router to know its workers", workers_registered, timeout_s=START_TIMEOUT_S)
-        self._wait("the harness to be up", lambda: self._reachable("harness"), timeout_s=START_TIMEOUT_S)
+            self.wait_for(f"{engine.name} to be up", Path(engine.control).exists, timeout_s=START_TIMEOUT_S)
+        self.wait_for("the router to know its workers", workers_registered, timeout_s=START_TIMEOUT_S)
+        self.wait_for("the harness to be up", lambda: self._reachable("harness"), timeout_s=START_TIMEOUT_S)
 
-    def _wait(self, what: str, condition: Any, *, timeout_s: float = WEDGE_TIMEOUT_S) -> None:
+    def wait_for(self, what: str, condition: Callable[[], bool], *, timeout_s: float = WEDGE_TIMEOUT_S) -> None:
+        """Poll `condition`; BedError says `what` was waited for, or which process of the bed has ended."""
         processes.wait_for(what, condition, timeout_s=timeout_s, children=self.children)
 
     def _reachable(self, name: str) -> bool:

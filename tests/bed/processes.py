@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
-import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
 MIB = 1 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
+EXEC_CHILD = Path(__file__).parent / "programs" / "exec_child.py"
 
 
 class BedError(Exception):
@@ -40,34 +38,21 @@ class Child:
 
 
 def start(name: str, command: list[str], *, run_dir: Path, env: dict[str, str], memory_mib: int) -> Child:
-    """Start `command` with its output in ``run_dir/NAME.log`` (a regular file).
+    """Start `command` in a session of its own, with its output in ``run_dir/NAME.log`` (a regular file).
 
-    It gets a session of its own, is killed by the kernel when the calling thread ends, and may have at most
-    `memory_mib` of data. The cap is RLIMIT_DATA:
-    it counts private writable memory, so that shared libraries and reserved address space (which RLIMIT_AS would
-    count) stay free.
+    It may have at most `memory_mib` of private writable memory, and the kernel kills it when the calling thread ends:
+    see ``programs/exec_child.py``.
     """
-    parent = os.getpid()
-    data = memory_mib * MIB
-
-    def in_child() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-        resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
     log = run_dir / f"{name}.log"
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-I", str(EXEC_CHILD), str(os.getpid()), str(memory_mib * MIB), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=run_dir,
             env=env,
             start_new_session=True,
-            preexec_fn=in_child,  # noqa: PLW1509 - only async-signal-safe calls in it
         )
     return Child(name=name, process=process, log=log)
 

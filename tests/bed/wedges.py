@@ -9,11 +9,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from tests.bed.bed import Bed
+    from tests.bed.parts import Engine
 
+SPINNING_ROUNDS = 100  # between two looks; a scheduler that sleeps makes one round per second
 STILL_S = 0.3  # hung requests have not changed for this long
 
 
@@ -31,6 +33,16 @@ class Wedge:
         """Raise ValueError where the bed's topology cannot hold this wedge."""
         if self.disaggregated_only and bed.regular:
             raise ValueError(f"{self.name} needs a disaggregated bed")
+
+    def engine_name(self, bed: Bed) -> str | None:
+        """Which engine the fault is in, or None where it is in no engine."""
+        return None
+
+    def engine(self, bed: Bed) -> Engine:
+        """Return the engine that the fault is in."""
+        name = self.engine_name(bed)
+        assert name is not None
+        return bed.engines[name]
 
     def enter(self, bed: Bed) -> None:
         raise NotImplementedError
@@ -64,14 +76,14 @@ class NoWedge(Wedge):
     name = "none"
     about = "30 clients are served, one streamed answer after another"
     hangs = False
-    gap = 0.0
+    traffic: ClassVar[dict[str, float]] = {}
 
     def __init__(self) -> None:
         self._before: dict[int, int] = {}
 
     def enter(self, bed: Bed) -> None:
         self._before = completed_by_client(bed)
-        bed.client("harness", do="run", gap=self.gap)
+        bed.client("harness", do="run", **self.traffic)
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
         return all(entry["completed"] > self._before[entry["index"]] for entry in harness["clients"])
@@ -80,7 +92,7 @@ class NoWedge(Wedge):
 class Burst(NoWedge):
     name = "burst"
     about = "a lookalike: 30 requests at once, a pause of 2 s, and again"
-    gap = 2.0
+    traffic: ClassVar[dict[str, float]] = {"gap": 2.0}
 
 
 class Idle(NoWedge):
@@ -102,10 +114,20 @@ class IdleSpinning(Idle):
     name = "idle-spinning"
     about = "a lookalike: idle, and both schedulers burn a core each, as SGLang does without --sleep-on-idle"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._loops: dict[str, int] = {}
+
     def enter(self, bed: Bed) -> None:
         super().enter(bed)
         for engine in bed.engines.values():
             engine.scheduler(do="set", spin=True)
+
+    def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
+        loops = {name: engine.scheduler(do="status")["loops"] for name, engine in bed.engines.items()}
+        spinning = all(count - self._loops.get(name, count) > SPINNING_ROUNDS for name, count in loops.items())
+        self._loops = loops
+        return super().in_force(bed, harness) and spinning
 
 
 class SlowPrefill(Wedge):
@@ -113,12 +135,15 @@ class SlowPrefill(Wedge):
     about = "a lookalike: a prefill batch takes 6 s and counts tokens all the while"
     hangs = False
 
+    def engine_name(self, bed: Bed) -> str | None:
+        return bed.chosen_engine or next(iter(bed.engines))
+
     def enter(self, bed: Bed) -> None:
-        first(bed).scheduler(do="set", prefill_s=6.0)
+        self.engine(bed).scheduler(do="set", prefill_s=6.0)
         bed.client("harness", do="run")
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
-        return bool(harness["in_flight"] == bed.clients) and len(first(bed).http(do="status")["in_flight"]) > 0
+        return bool(harness["in_flight"] == bed.clients) and len(self.engine(bed).http(do="status")["in_flight"]) > 0
 
 
 class RouterDualLeg(Wedge):
@@ -126,8 +151,11 @@ class RouterDualLeg(Wedge):
     about = "decode answers 500 at once, so prefill waits for its handshake for ever and the router for prefill"
     disaggregated_only = True
 
+    def engine_name(self, bed: Bed) -> str | None:
+        return "decode"
+
     def enter(self, bed: Bed) -> None:
-        bed.engines["decode"].http(do="set", fault="error")
+        self.engine(bed).http(do="set", fault="error")
         bed.client("harness", do="run")
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
@@ -139,8 +167,11 @@ class EngineFault(Wedge):
 
     fault: str
 
+    def engine_name(self, bed: Bed) -> str | None:
+        return bed.chosen_engine or ("engine0" if bed.regular else "decode")
+
     def enter(self, bed: Bed) -> None:
-        faulty(bed).http(do="set", fault=self.fault)
+        self.engine(bed).http(do="set", fault=self.fault)
         bed.client("harness", do="run")
 
 
@@ -150,7 +181,7 @@ class EngineSilent(EngineFault):
     fault = "silent"
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
-        return bool(faulty(bed).http(do="status")["silenced"] == bed.clients)
+        return bool(self.engine(bed).http(do="status")["silenced"] == bed.clients)
 
 
 class EngineLoopBlocked(EngineFault):
@@ -159,7 +190,7 @@ class EngineLoopBlocked(EngineFault):
     fault = "block-sleep"
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
-        return bool(faulty(bed).http(do="status")["blocked"])
+        return bool(self.engine(bed).http(do="status")["blocked"])
 
 
 class EngineLoopLocked(EngineLoopBlocked):
@@ -174,7 +205,7 @@ class EngineNotAccepting(EngineFault):
     fault = "not-accepting"
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
-        status = faulty(bed).http(do="status")
+        status = self.engine(bed).http(do="status")
         return not status["accepting"] and not status["in_flight"]
 
 
@@ -182,12 +213,15 @@ class SchedulerQueue(Wedge):
     name = "scheduler-queue"
     about = "the scheduler never admits its waiting queue"
 
+    def engine_name(self, bed: Bed) -> str | None:
+        return bed.chosen_engine or next(iter(bed.engines))
+
     def enter(self, bed: Bed) -> None:
-        first(bed).scheduler(do="set", hold=True)
+        self.engine(bed).scheduler(do="set", hold=True)
         bed.client("harness", do="run")
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
-        return bool(first(bed).scheduler(do="status")["num_queue_reqs"] == bed.clients)
+        return bool(self.engine(bed).scheduler(do="status")["num_queue_reqs"] >= bed.clients)
 
 
 class RouterStopped(NoWedge):
@@ -202,10 +236,15 @@ class RouterStopped(NoWedge):
     def enter(self, bed: Bed) -> None:
         self._stopped = False
         super().enter(bed)
-        # Every client has been served once, so each has a connection that the router accepted.
-        bed._wait("every client to be served", lambda: NoWedge.in_force(self, bed, bed.client("harness", do="status")))
+        bed.wait_for("every client to wait for an answer", lambda: self._all_wait(bed))
         bed.signal_router(signal.SIGSTOP)
         self._stopped = True
+
+    def _all_wait(self, bed: Bed) -> bool:
+        """Whether each client was served before, so the router has accepted it, and is in the middle of a request."""
+        harness = bed.client("harness", do="status")
+        served = NoWedge.in_force(self, bed, harness)
+        return served and all(entry["state"] in ("sent", "streaming") for entry in harness["clients"])
 
     def leave(self, bed: Bed) -> None:
         bed.signal_router(signal.SIGCONT)
@@ -218,6 +257,9 @@ class StrayClient(Wedge):
     name = "stray-client"
     about = "30 requests hang (router-dual-leg, or engine-silent in a regular bed) while a stray client streams"
     stray = True
+
+    def engine_name(self, bed: Bed) -> str | None:
+        return self._hang(bed).engine_name(bed)
 
     def enter(self, bed: Bed) -> None:
         self._hang(bed).enter(bed)
@@ -234,16 +276,6 @@ class StrayClient(Wedge):
 
 def completed_by_client(bed: Bed) -> dict[int, int]:
     return {entry["index"]: entry["completed"] for entry in bed.client("harness", do="status")["clients"]}
-
-
-def first(bed: Bed) -> Any:
-    """The prefill engine, or the first one."""
-    return next(iter(bed.engines.values()))
-
-
-def faulty(bed: Bed) -> Any:
-    """The engine that an engine wedge is entered in: decode, or the first one."""
-    return bed.engines["engine0"] if bed.regular else bed.engines["decode"]
 
 
 WEDGES: tuple[type[Wedge], ...] = (

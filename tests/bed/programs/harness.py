@@ -49,6 +49,7 @@ class Harness:
         self.running = asyncio.Event()
         self.requests: dict[int, asyncio.Task[None]] = {}
         self.sent = 0
+        self.gap = args.gap
 
     async def client_loop(self, session: aiohttp.ClientSession, client: Client) -> None:
         while True:
@@ -61,8 +62,8 @@ class Harness:
             client.state = "pausing" if self.running.is_set() else "parked"
             if client.failed != failed:
                 await asyncio.sleep(RETRY_PAUSE_S)
-            elif self.args.gap:
-                await asyncio.sleep(self.args.gap)
+            else:
+                await asyncio.sleep(self.gap)
             if not self.running.is_set():
                 client.state = "parked"
 
@@ -108,7 +109,7 @@ class Harness:
     async def answer_control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = json.loads(await reader.readline())
         if request["do"] == "run":
-            self.args.gap = request.get("gap", 0.0)
+            self.gap = request.get("gap", self.args.gap)
             self.running.set()
         elif request["do"] in ("pause", "cancel"):
             self.running.clear()
@@ -143,7 +144,7 @@ def parse(argv: list[str], *, clients: int, tokens: int, name: str) -> argparse.
     parser.add_argument("--tokens", type=int, default=tokens, help="tokens of one answer")
     parser.add_argument("--name", default=name, help="start of every request id")
     parser.add_argument("--pool", type=int, default=0, help="size of the connection pool, 0 for no limit")
-    parser.add_argument("--gap", type=float, default=0.0, help="seconds between two requests of a client")
+    parser.add_argument("--gap", type=float, default=0.05, help="seconds between two requests of a client")
     return parser.parse_args(argv)
 
 

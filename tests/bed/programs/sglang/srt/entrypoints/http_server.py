@@ -48,6 +48,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets=[self.listener.dup()])
         self.accepting = True
 
+    def used_connections(self) -> int:
+        """How many connections have carried a request; a router's pool opens some that never do."""
+        return sum(connection.cycle is not None for connection in list(self.server_state.connections))
+
     def stop_accepting(self) -> None:
         """Leave new connections in the kernel's backlog and close the idle ones."""
         for server in self.servers:
@@ -265,7 +269,7 @@ async def serve(
             "silenced": faults.silenced,
             "blocked": faults.blocked,
             "accepting": server.accepting,
-            "connections": len(server.server_state.connections),
+            "connections": server.used_connections(),
             "pids": {"http": os.getpid(), "scheduler": children[0].pid, "detokenizer": children[1].pid},
         }
 

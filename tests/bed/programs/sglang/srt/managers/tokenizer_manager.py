@@ -131,7 +131,7 @@ class TokenizerManager:
             raise EngineError("injected: this engine refuses every disaggregated request")
         if fault == "silent":
             await self.faults.hand_to_nobody()
-            raise EngineError("injected: the request was handed to nobody")
+            # Then served as usual: an error would count in the router's circuit breaker if it has not let go yet.
         self.faults.block_event_loop()
 
     async def _send_one_request(self, state: ReqState, body: dict[str, Any]) -> None:
