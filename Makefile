@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check bench proto floors clean
+.PHONY: setup demo test check e2e bench proto clean
 
 setup: $(VENV)/.ready
 
@@ -32,6 +32,19 @@ check: setup
 
 test: setup
 	$(BIN)/python -m pytest -q
+
+# The main job on a real router, from nothing to a verdict.
+demo: setup
+	$(BIN)/python -m tests.demo
+
+# Every wedge ten times, every healthy state twenty times.
+e2e: setup
+	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
+
+# Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
+bench: setup
+	sh packaging/setup.sh --bench
+	FREEZEFRAME_BENCH=1 $(BIN)/python -m pytest -q -s tests/bench
 
 clean:
 	rm -rf $(VENV)

@@ -1,0 +1,79 @@
+"""A real daemon for tests: the supervisor and its children, started as users start it and ended by pid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    pid: int
+    runtime_dir: Path
+    state_dir: Path
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.runtime_dir}/capture.sock"
+
+    def socket(self, role: str) -> str:
+        return f"unix:{self.runtime_dir}/{role}.sock"
+
+
+def healthy(address: str, timeout_s: float = 1.0) -> bool:
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+@contextlib.contextmanager
+def running_agent(*arguments: str) -> Iterator[Agent]:
+    """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check."""
+    with tempfile.TemporaryDirectory(prefix="freezeframe-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        log = folder / "agentd.log"
+        agent_dirs = folder / "run", folder / "state"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "freezeframe.agentd",
+                    "--runtime-dir", str(agent_dirs[0]), "--state-dir", str(agent_dirs[1]), *arguments,
+                ],
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+            )  # fmt: skip
+        agent = Agent(pid=process.pid, runtime_dir=agent_dirs[0], state_dir=agent_dirs[1], log=log)
+        try:
+            deadline = time.monotonic() + READY_TIMEOUT_S
+            while not healthy(agent.address):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(f"the agent did not come up:\n{log.read_text(errors='replace')[-4000:]}")
+                time.sleep(0.05)
+            yield agent
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_TIMEOUT_S)

@@ -1,0 +1,24 @@
+"""The client as users run it: a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def freezeframe(*arguments: str, cwd: Path, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "freezeframe.client", *arguments],
+        cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s,
+    )  # fmt: skip
+
+
+def snap(address: str, *arguments: str, cwd: Path) -> dict[str, Any]:
+    """The snapshot as JSON; fails with what the client said."""
+    done = freezeframe("--output", "json", "snap", *arguments, address, cwd=cwd)
+    assert done.returncode in (0, 4), f"exit {done.returncode}: {done.stderr}"
+    snapshot: dict[str, Any] = json.loads(done.stdout)
+    return snapshot
