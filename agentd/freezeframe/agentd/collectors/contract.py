@@ -72,5 +72,7 @@ class Collector:
     tier: Tier
     # Does the work, in a worker. Raises UnavailableError, SkippedError; anything else becomes FAILED.
     collect: Callable[[Job, Host, Report], None]
+    # No frame for so long means that the target at hand is stuck; None where the collector bounds its own waits.
+    patience_ms: float | None = None
     # Whether it looks at this target; a collector over the whole host has None and runs once.
-    wants: Callable[[Target], bool] | None
+    wants: Callable[[Target], bool] | None = None
