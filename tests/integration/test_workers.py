@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd import channel
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.agentd.launcher import INTRODUCTION
+from freezeframe.agentd.workers import Workers
+from freezeframe.judge.model import Outcome, Snapshot
+from tests.programs.faulty_launcher import COLLECTORS, STUCK_START_TICKS
+
+BY_NAME = {collector.name: collector for collector in COLLECTORS}
+PROGRAM = Path(__file__).parents[1] / "programs" / "faulty_launcher.py"
+STATUS = Outcome.Status
+
+
+@dataclass
+class Running:
+    workers: Workers
+    process: subprocess.Popen[bytes]
+    parts: list[Snapshot]
+
+    async def run(self, name: str, *targets: Target, deadline_ms: float = 3000.0) -> Outcome:
+        job = Job(job_id=1, collector=name, targets=targets, deadline_ms=deadline_ms)
+        return await self.workers.run(BY_NAME[name], job, on_part=self.parts.append, on_doing=lambda _what, _done: None)
+
+    def looked(self) -> list[int]:
+        return [process.pid for part in self.parts for process in part.processes if process.comm == "looked"]
+
+
+@contextlib.asynccontextmanager
+async def launcher() -> AsyncIterator[Running]:
+    control, theirs = channel.pair()
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    theirs.close()
+    front, back = channel.pair()
+    channel.send(control, INTRODUCTION, (back.fileno(),))
+    back.close()
+    workers = Workers()
+    workers.attach(front)
+    try:
+        yield Running(workers, process, [])
+    finally:
+        workers.detach()
+        control.close()
+        assert process.wait(10) == 0
+
+
+def targets(count: int, *, stuck: int = 0) -> tuple[Target, ...]:
+    return tuple(Target(pid=n, start_ticks=STUCK_START_TICKS if n == stuck else 1) for n in range(1, count + 1))
+
+
+async def test_every_target_is_looked_at() -> None:
+    async with launcher() as it:
+        outcome = await it.run("look", *targets(5))
+        assert (outcome.status, outcome.items, outcome.pids_missed) == (STATUS.OK, 5, ())
+        assert it.looked() == [1, 2, 3, 4, 5]
+
+
+async def test_a_stuck_target_is_left_out_and_the_rest_go_to_a_fresh_worker() -> None:
+    async with launcher() as it:
+        outcome = await it.run("look", *targets(5, stuck=3))
+        assert (outcome.status, outcome.items, outcome.pids_missed) == (STATUS.PARTIAL, 4, (3,))
+        assert outcome.detail == "pid 3: no answer within 200 ms: reading /proc/3/cmdline"
+        assert it.looked() == [1, 2, 4, 5]
+        assert [p.pid for part in it.parts for p in part.processes if p.memory_blocked] == [3]
+
+
+async def test_at_the_deadline_what_was_sent_is_kept_and_the_rest_is_named() -> None:
+    async with launcher() as it:
+        begin = time.monotonic()
+        outcome = await it.run("look_impatiently", *targets(3, stuck=2), deadline_ms=600.0)
+        assert time.monotonic() - begin < 0.6 + 0.25
+        assert outcome.status is STATUS.PARTIAL
+        assert outcome.detail == "stopped at its deadline while reading /proc/2/cmdline"
+        assert it.looked() == [1]
+
+
+async def test_a_worker_that_brings_nothing_has_timed_out() -> None:
+    async with launcher() as it:
+        outcome = await it.run("hang", deadline_ms=400.0)
+        assert (outcome.status, outcome.detail) == (
+            STATUS.TIMED_OUT, "stopped at its deadline while opening a fifo",
+        )  # fmt: skip
+        assert outcome.duration_ms < 400.0 + 250.0
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "detail", "hint"),
+    [
+        ("crash", STATUS.FAILED, "the worker died while crashing", ""),
+        ("lack", STATUS.UNAVAILABLE, "py-spy is not installed", "pip install 'freezeframe[agent]'"),
+        ("skip", STATUS.SKIPPED, "nothing here", ""),
+    ],
+)
+async def test_each_way_to_end(name: str, status: Outcome.Status, detail: str, hint: str) -> None:
+    async with launcher() as it:
+        outcome = await it.run(name)
+        assert (outcome.status, outcome.detail, outcome.hint) == (status, detail, hint)
+
+
+async def test_an_error_is_told_with_its_place() -> None:
+    async with launcher() as it:
+        outcome = await it.run("fail")
+        assert outcome.status is STATUS.FAILED
+        assert outcome.detail.startswith("RuntimeError at faulty_launcher.py:")
+
+
+async def test_a_worker_that_eats_memory_ends_alone() -> None:
+    async with launcher() as it:
+        outcome = await it.run("eat_memory", deadline_ms=20_000.0)
+        assert (outcome.status, outcome.detail) == (
+            STATUS.FAILED, "out of memory: the worker's limit is 1024 MiB",
+        )  # fmt: skip
+        assert (await it.run("look", *targets(1))).status is STATUS.OK
+
+
+async def test_a_lot_comes_through_whole() -> None:
+    async with launcher() as it:
+        outcome = await it.run("big", deadline_ms=20_000.0)
+        assert outcome.status is STATUS.OK
+        assert sum(len(part.processes) for part in it.parts) == 100_000
+
+
+async def test_foreign_bytes_end_the_run_and_nothing_else() -> None:
+    async with launcher() as it:
+        outcome = await it.run("foreign")
+        assert outcome.status is STATUS.FAILED
+        assert "a frame of 4294967295 bytes" in outcome.detail
+        assert (await it.run("look", *targets(1))).status is STATUS.OK
+
+
+async def test_without_a_launcher_the_outcome_says_so() -> None:
+    workers = Workers()
+    outcome = await workers.run(
+        BY_NAME["hang"], Job(job_id=1, collector="hang", deadline_ms=100.0),
+        on_part=lambda _part: None, on_doing=lambda _what, _done: None,
+    )  # fmt: skip
+    assert (outcome.status, outcome.detail) == (STATUS.FAILED, "starting a worker: the launcher is not there")
+
+
+async def test_killed_workers_leave_no_zombie_and_no_descriptor() -> None:
+    async with launcher() as it:
+        await it.run("look", *targets(1))
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            await it.run("hang", deadline_ms=30.0)
+        children = Path(f"/proc/{it.process.pid}/task/{it.process.pid}/children")
+        deadline = time.monotonic() + 5
+        while (children.read_text() or it.workers.abandoned()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert children.read_text() == ""
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_cancelling_a_run_kills_its_worker() -> None:
+    async with launcher() as it:
+        run = asyncio.ensure_future(it.run("hang", deadline_ms=60_000.0))
+        children = Path(f"/proc/{it.process.pid}/task/{it.process.pid}/children")
+        deadline = time.monotonic() + 5
+        while not children.read_text() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        (worker,) = map(int, children.read_text().split())
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        while os.path.exists(f"/proc/{worker}") and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert not os.path.exists(f"/proc/{worker}")
+
+
+async def test_a_stopped_worker_counts_as_abandoned_and_keeps_its_target_in_quarantine() -> None:
+    """A worker in SIGSTOP dies of SIGKILL, so the test holds the launcher instead: nobody kills the worker then."""
+    async with launcher() as it:
+        await it.run("look", *targets(1))
+        run = asyncio.ensure_future(it.run("look", *targets(1, stuck=1)))
+        children = Path(f"/proc/{it.process.pid}/task/{it.process.pid}/children")
+        deadline = time.monotonic() + 5
+        while not children.read_text() and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        os.kill(it.process.pid, signal.SIGSTOP)
+        try:
+            first = await run
+            assert first.pids_missed == (1,)
+            assert it.workers.abandoned() == 1
+            second = await it.run("look", *targets(1))
+            assert (second.status, second.detail) == (
+                STATUS.SKIPPED, "quarantined: earlier reads of every target have not ended yet",
+            )  # fmt: skip
+        finally:
+            os.kill(it.process.pid, signal.SIGCONT)
+        while it.workers.abandoned() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert (await it.run("look", *targets(1))).status is STATUS.OK
+
+
+async def test_a_warm_worker_is_quick() -> None:
+    async with launcher() as it:
+        await it.run("look", *targets(1))
+        times = []
+        for _ in range(20):
+            begin = time.monotonic()
+            await it.run("look", *targets(1))
+            times.append(time.monotonic() - begin)
+        print(f"job to outcome, median: {1000 * sorted(times)[10]:.1f} ms")
+        assert sorted(times)[10] < 0.1
+
+
+def test_the_launcher_never_imports_grpc() -> None:
+    code = "import sys, freezeframe.agentd.launcher; print([name for name in sys.modules if name.startswith('grpc')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

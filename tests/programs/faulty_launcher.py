@@ -1,0 +1,91 @@
+"""A launcher whose collectors misbehave; run as `python faulty_launcher.py CONTROL_FD`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from freezeframe.agentd.collectors.contract import Collector, Report, SkippedError, Tier, UnavailableError
+from freezeframe.agentd.host import Host
+from freezeframe.agentd.jobs import Job
+from freezeframe.agentd.launcher import main
+from freezeframe.judge.model import Process, Snapshot
+
+# A target with this start time is one whose read never ends.
+STUCK_START_TICKS = 666
+
+
+def look(job: Job, host: Host, report: Report) -> None:
+    for target in job.targets:
+        report.doing(f"reading /proc/{target.pid}/cmdline")
+        if target.start_ticks == STUCK_START_TICKS:
+            time.sleep(60)
+        report.part(Snapshot(processes=(Process(pid=target.pid, comm="looked"),)))
+        report.done(target.pid)
+
+
+def hang_in_a_pipe(job: Job, host: Host, report: Report) -> None:
+    report.doing("opening a fifo")
+    time.sleep(60)
+
+
+def crash(job: Job, host: Host, report: Report) -> None:
+    report.doing("crashing")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fail(job: Job, host: Host, report: Report) -> None:
+    raise RuntimeError("seven\nlines")
+
+
+def lack(job: Job, host: Host, report: Report) -> None:
+    raise UnavailableError("py-spy is not installed", "pip install 'freezeframe[agent]'")
+
+
+def skip(job: Job, host: Host, report: Report) -> None:
+    raise SkippedError("nothing here")
+
+
+def flood(job: Job, host: Host, report: Report) -> None:
+    os.write(3, b"")  # not the pipe: closed in a worker
+    report.done(1)
+
+
+def eat_memory(job: Job, host: Host, report: Report) -> None:
+    report.doing("eating")
+    eaten = []
+    while True:
+        eaten.append(bytearray(64 * 1024 * 1024))
+
+
+def big(job: Job, host: Host, report: Report) -> None:
+    for _ in range(20):
+        report.part(Snapshot(processes=tuple(Process(pid=pid, comm="x" * 100) for pid in range(1, 5001))))
+
+
+def foreign(job: Job, host: Host, report: Report) -> None:
+    os.write(report._descriptor, b"\x63\xff\xff\xff\xff" + b"garbage")  # type: ignore[attr-defined]
+    time.sleep(60)
+
+
+def collector(name: str, collect: object, tier: Tier = Tier.OUTSIDE, patience_ms: float | None = None) -> Collector:
+    return Collector(name=name, tier=tier, collect=collect, patience_ms=patience_ms)  # type: ignore[arg-type]
+
+
+COLLECTORS = (
+    collector("look", look, Tier.MEMORY, 200.0),
+    collector("look_impatiently", look, Tier.LOCK_FREE),
+    collector("hang", hang_in_a_pipe),
+    collector("crash", crash),
+    collector("fail", fail),
+    collector("lack", lack),
+    collector("skip", skip),
+    collector("eat_memory", eat_memory),
+    collector("big", big),
+    collector("foreign", foreign),
+)
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), COLLECTORS)
