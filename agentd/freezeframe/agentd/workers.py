@@ -236,6 +236,7 @@ class Workers:
             loop.remove_reader(reader)
             os.close(reader)
             self._attempts.pop(number, None)
+            self._kill(number)
             raise
         return reader
 
@@ -308,10 +309,13 @@ class Workers:
             attempt.started.set_exception(LauncherDownError(f"starting a worker: refused: {rest[:500]}"))
             attempt.started.exception()
 
-    def _give_up(self, number: int, attempt: _Attempt, collector: Collector, pid: int) -> None:
+    def _kill(self, number: int) -> None:
         if self._work is not None:
             with contextlib.suppress(OSError):
                 channel.send(self._work, b"K%d" % number)
+
+    def _give_up(self, number: int, attempt: _Attempt, collector: Collector, pid: int) -> None:
+        self._kill(number)
         if attempt.pidfd is not None:
             self._abandoned.append(_Abandoned(collector.name, pid, collector.tier, attempt.pidfd))
 
