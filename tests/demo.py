@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from tests.bed.bed import Bed
-from tests.support.agent import running_agent
+from tests.support.daemon import running_daemon
 
 
 def main() -> int:
     begin = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="freezeframe-demo-"))
     print("demo: starting the real sglang-router, two engine stand-ins, a harness and a stray client ...", flush=True)
-    with Bed.start(wedge="router-dual-leg", stray=True) as bed, running_agent() as agent:
+    with Bed.start(wedge="router-dual-leg", stray=True) as bed, running_daemon() as agent:
         bed.wait_wedged()
         print(f"demo: 30 requests hang; asking the daemon: freezeframe snap {agent.address}\n", flush=True)
         command = [sys.executable, "-m", "freezeframe.client", "snap", agent.address]

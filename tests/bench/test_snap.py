@@ -12,8 +12,8 @@ import pytest
 
 from tests.bed.bed import Bed
 from tests.bench.results import record
-from tests.support.agent import running_agent
-from tests.support.freezeframe import freezeframe
+from tests.support.daemon import running_daemon
+from tests.support.command import freezeframe
 
 pytestmark = [pytest.mark.needs("root", "e2e", "bench"), pytest.mark.timeout(600)]
 
@@ -24,7 +24,7 @@ def test_snap_is_faster_than_the_quick_script(tmp_path: Path) -> None:
     script = Path(__file__).with_name("quick_script.sh")
     pyspy = Path(sys.executable).with_name("py-spy")
     ours, theirs = [], []
-    with Bed.start(wedge="router-dual-leg") as bed, running_agent() as agent:
+    with Bed.start(wedge="router-dual-leg") as bed, running_daemon() as agent:
         bed.wait_wedged()
         urls = " ".join([bed.router_metrics_url, *(f"{engine.url}/metrics" for engine in bed.engines.values())])
         command = ["sh", str(script), str(pyspy), str(bed.pids.router), urls, str(bed.logs["router"])]

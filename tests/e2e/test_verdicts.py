@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.bed.bed import Bed
-from tests.support.agent import Agent, running_agent
-from tests.support.freezeframe import snap
+from tests.support.daemon import Daemon, running_daemon
+from tests.support.command import snap
 
 pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(900)]
 
@@ -36,8 +36,8 @@ def bed() -> Iterator[Bed]:
 
 
 @pytest.fixture(scope="module")
-def agent_before(bed: Bed) -> Iterator[Agent]:
-    with running_agent() as agent:
+def agent_before(bed: Bed) -> Iterator[Daemon]:
+    with running_daemon() as agent:
         yield agent
 
 
@@ -54,7 +54,7 @@ def check(bed: Bed, address: str, code: str, holders: list[int], folder: Path) -
 @pytest.mark.parametrize("repetition", range(REPETITIONS))
 @pytest.mark.parametrize(("wedge", "code", "holder"), TABLE, ids=[row[0] for row in TABLE])
 def test_wedge(
-    bed: Bed, agent_before: Agent, wedge: str, code: str, holder: Callable[[Bed], list[int]], repetition: int,
+    bed: Bed, agent_before: Daemon, wedge: str, code: str, holder: Callable[[Bed], list[int]], repetition: int,
     tmp_path: Path,
 ) -> None:  # fmt: skip
     bed.enter(wedge)
@@ -67,7 +67,7 @@ def test_wedge_that_began_before_the_agent(
 ) -> None:
     bed.enter(wedge)
     bed.wait_wedged()
-    with running_agent() as agent:
+    with running_daemon() as agent:
         for _ in range(REPETITIONS):
             check(bed, agent.address, code, holder(bed), tmp_path)
 
@@ -75,7 +75,7 @@ def test_wedge_that_began_before_the_agent(
 @pytest.mark.parametrize("repetition", range(2 * REPETITIONS))
 @pytest.mark.parametrize(("wedge", "code"), HEALTHY, ids=[row[0] for row in HEALTHY])
 def test_nobody_is_accused_where_nothing_is_wrong(
-    bed: Bed, agent_before: Agent, wedge: str, code: str, repetition: int, tmp_path: Path
+    bed: Bed, agent_before: Daemon, wedge: str, code: str, repetition: int, tmp_path: Path
 ) -> None:
     bed.enter(wedge)
     check(bed, agent_before.address, code, [], tmp_path)

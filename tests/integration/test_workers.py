@@ -190,9 +190,8 @@ async def test_a_stopped_worker_counts_as_abandoned_and_keeps_its_target_in_quar
     async with launcher() as it:
         await it.run("look", *targets(1))
         run = asyncio.ensure_future(it.run("look", *targets(1, stuck=1)))
-        children = Path(f"/proc/{it.process.pid}/task/{it.process.pid}/children")
         deadline = time.monotonic() + 5
-        while not children.read_text() and time.monotonic() < deadline:
+        while not any(attempt.pidfd for attempt in it.workers._attempts.values()) and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         os.kill(it.process.pid, signal.SIGSTOP)
         try:

@@ -13,8 +13,9 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from freezeframe.agentd import channel
 from freezeframe.agentd.collectors.contract import Collector, Tier
@@ -28,6 +29,8 @@ MAX_ABANDONED = 16
 _READ_BYTES = 256 * 1024
 # A restarted launcher is back well within this.
 _LAUNCHER_WAIT_S = 3.0
+
+_T = TypeVar("_T")
 
 OnPart = Callable[[Snapshot], None]
 OnDoing = Callable[[str, int], None]
@@ -186,12 +189,12 @@ class Workers:
                 until, patient = deadline, collector.patience_ms is None or not job.targets
                 if not patient and collector.patience_ms is not None:
                     until = min(deadline, loop.time() + collector.patience_ms / 1000.0)
-                try:
-                    event = await asyncio.wait_for(attempt.events.get(), max(0.0, until - loop.time()))
-                except asyncio.TimeoutError:
+                waiting = await _wait(attempt.events.get(), until - loop.time())
+                if not waiting.done():
                     if until < deadline:
                         stuck = next((t.pid for t in job.targets if t.pid not in told.done | told.missed.keys()), None)
                     return stuck
+                event = waiting.result()
                 if event is None:
                     ended = True
                     return None
@@ -211,9 +214,7 @@ class Workers:
     async def _start(self, number: int, attempt: _Attempt, job: Job, deadline: float) -> int:
         """Ask the launcher for a worker; returns the read end of its pipe, already read from."""
         loop = asyncio.get_running_loop()
-        wait = min(_LAUNCHER_WAIT_S, max(0.0, deadline - loop.time()))
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._attached.wait(), wait)
+        await _wait(self._attached.wait(), min(_LAUNCHER_WAIT_S, deadline - loop.time()))
         if self._work is None:
             raise LauncherDownError("starting a worker: the launcher is not there", "it is restarted; try again")
         reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -229,9 +230,10 @@ class Workers:
         os.set_blocking(reader, False)
         loop.add_reader(reader, self._readable, reader, attempt, Unpacker())
         try:
-            await asyncio.wait_for(asyncio.shield(attempt.started), max(0.05, deadline - loop.time()))
-        except asyncio.TimeoutError:
-            pass  # the worker may still come; its frames count until the deadline
+            # One that is late may still come: its frames count until the deadline.
+            await asyncio.wait({attempt.started}, timeout=max(0.05, deadline - loop.time()))
+            if attempt.started.done():
+                attempt.started.result()
         except BaseException:
             loop.remove_reader(reader)
             os.close(reader)
@@ -318,6 +320,17 @@ class Workers:
         self._kill(number)
         if attempt.pidfd is not None:
             self._abandoned.append(_Abandoned(collector.name, pid, collector.tier, attempt.pidfd))
+
+
+async def _wait(what: Coroutine[Any, Any, _T], timeout_s: float) -> asyncio.Task[_T]:
+    """Wait for so long at most. Not wait_for: until Python 3.12 it can swallow a cancellation that comes with the result."""
+    task = asyncio.ensure_future(what)
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, timeout_s))
+    finally:
+        if not task.done():
+            task.cancel()
+    return task
 
 
 def _ending(told: _Told, job: Job, *, timed_out: bool) -> tuple[Outcome.Status, str, str]:

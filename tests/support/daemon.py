@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
+class Daemon:
     pid: int
     runtime_dir: Path
     state_dir: Path
@@ -46,7 +46,7 @@ def healthy(address: str, timeout_s: float = 1.0) -> bool:
 
 
 @contextlib.contextmanager
-def running_agent(*arguments: str) -> Iterator[Agent]:
+def running_daemon(*arguments: str) -> Iterator[Daemon]:
     """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check."""
     with tempfile.TemporaryDirectory(prefix="freezeframe-test-") as name:
         folder = Path(name)
@@ -61,7 +61,7 @@ def running_agent(*arguments: str) -> Iterator[Agent]:
                 ],
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
             )  # fmt: skip
-        agent = Agent(pid=process.pid, runtime_dir=agent_dirs[0], state_dir=agent_dirs[1], log=log)
+        agent = Daemon(pid=process.pid, runtime_dir=agent_dirs[0], state_dir=agent_dirs[1], log=log)
         try:
             deadline = time.monotonic() + READY_TIMEOUT_S
             while not healthy(agent.address):
