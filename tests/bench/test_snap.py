@@ -12,8 +12,8 @@ import pytest
 
 from tests.bed.bed import Bed
 from tests.bench.results import record
-from tests.support.daemon import running_daemon
 from tests.support.command import freezeframe
+from tests.support.daemon import running_daemon
 
 pytestmark = [pytest.mark.needs("root", "e2e", "bench"), pytest.mark.timeout(600)]
 

@@ -323,7 +323,7 @@ class Workers:
 
 
 async def _wait(what: Coroutine[Any, Any, _T], timeout_s: float) -> asyncio.Task[_T]:
-    """Wait for so long at most. Not wait_for: until Python 3.12 it can swallow a cancellation that comes with the result."""
+    """Wait for so long at most. Until Python 3.12 wait_for can swallow a cancellation that comes with the result."""
     task = asyncio.ensure_future(what)
     try:
         await asyncio.wait({task}, timeout=max(0.0, timeout_s))
