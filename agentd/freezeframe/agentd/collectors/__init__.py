@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from freezeframe.agentd.collectors.contract import Collector
+from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
 
-COLLECTORS: tuple[Collector, ...] = ()
+COLLECTORS: tuple[Collector, ...] = (SNAPSHOT_SOCKETS,)
