@@ -97,7 +97,7 @@ class _Look:
                 waiting.setdefault(each.local_port, []).append(each)
         unix_peers = {each.inode: each.peer_inode for each in unix if each.peer_inode}
         for _ in range(_ROUNDS):
-            wanted = set()
+            wanted: set[int] = set()
             for pid in frontier:
                 for inode in self._owners.inodes(pid):
                     one = by_inode.get(inode)
