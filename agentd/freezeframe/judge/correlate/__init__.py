@@ -1,1 +1,74 @@
-"""Snapshots of one or many hosts -> Facts: pure."""
+"""Snapshots of one or many hosts -> Facts: pure.
+
+Roles, both ends of every connection, who owes the next byte and since when, engines with their gauges, clients with
+what they get, hops, requests in flight, and what is not known. May import `judge.model` and the standard library's
+data tools alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from freezeframe.judge.correlate.clients import find_clients, find_group, mark_strays
+from freezeframe.judge.correlate.connections import SERVERS, find_listeners, join_connections
+from freezeframe.judge.correlate.edges import sum_edges
+from freezeframe.judge.correlate.engines import find_engines
+from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.correlate.hops import find_hops
+from freezeframe.judge.correlate.requests import find_requests
+from freezeframe.judge.correlate.unknowns import find_unknowns
+from freezeframe.judge.model import Meta, Process, Request, Snapshot
+
+__all__ = ["Facts", "correlate"]
+
+
+def correlate(snapshots: Sequence[Snapshot]) -> Facts:
+    """Join one host's snapshot up. Processes have their roles already.
+
+    Raises:
+        ValueError: not exactly one snapshot was given.
+    """
+    if len(snapshots) != 1:
+        raise ValueError(f"correlating {len(snapshots)} snapshots: each host is judged on its own")
+    # What an earlier judgement added is made anew.
+    snapshot = replace(
+        snapshots[0], requests=tuple(r for r in snapshots[0].requests if r.source != "socket"), edges=(), hops=()
+    )
+    meta = snapshot.meta or Meta()
+    window_ms = meta.window_ms
+    processes = {p.pid: p for p in snapshot.processes}
+    process_index = {p.pid: i for i, p in enumerate(snapshot.processes)}
+    routers = tuple(p.pid for p in snapshot.processes if p.role is Process.Role.ROUTER)
+    listeners = find_listeners(snapshot.sockets, processes)
+    connections = join_connections(snapshot.sockets, processes, listeners, window_ms)
+    engines = find_engines(
+        snapshot.processes, process_index, snapshot.metrics, snapshot.python_threads, connections, window_ms
+    )
+    forwarding = {pid for pid, p in processes.items() if p.role in SERVERS}
+    entry = tuple(c for c in connections if c.client_pid not in forwarding)
+    clients = find_clients(entry, processes, engines, routers, window_ms)
+    group, group_reason = find_group(clients, meta.client)
+    clients = mark_strays(clients, group)
+    kept: tuple[Request, ...] = snapshot.requests
+    kind_of = {pid: engine.kind for engine in engines for pid in engine.http_pids}
+    requests = find_requests(connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, len(kept))
+    client_pids = [pid for pid, p in processes.items() if p.role is Process.Role.CLIENT]
+    return Facts(
+        snapshot=snapshot,
+        window_ms=window_ms,
+        processes=processes,
+        process_index=process_index,
+        connections=connections,
+        listeners=listeners,
+        edges=sum_edges(connections, two_looks=window_ms > 0),
+        engines=engines,
+        routers=routers,
+        clients=clients,
+        group=group,
+        group_reason=group_reason,
+        hops=find_hops(connections, clients, engines, routers, processes),
+        requests=(*kept, *requests),
+        unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
+        outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
+    )

@@ -1,1 +1,58 @@
-"""Facts -> Verdict: pure, one rule per file, listed in one tuple."""
+"""Facts -> Verdict: pure, one rule per file, listed in one tuple.
+
+Every file here whose name has no underscore in front is one rule: `rule(facts)` gives the verdicts that it proves, with
+the proof in the file's docstring. May import `judge.correlate`, `judge.model` and the standard library's data tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from freezeframe.judge.correlate import Facts, correlate
+from freezeframe.judge.model import Snapshot, Verdict
+from freezeframe.judge.verdicts import idle, not_stuck, router_dual_leg, undetermined
+from freezeframe.judge.verdicts._rest import attribute, rule_out
+
+__all__ = ["RULES", "conclude", "judge"]
+
+Rule = Callable[[Facts], tuple[Verdict, ...]]
+
+# By cause: host, process and network faults, then specific codes, then generic ones. Within one group the verdict
+# that explains more stuck requests comes first.
+RULES: tuple[tuple[Rule, ...], ...] = ((router_dual_leg.rule,),)
+# When none of these stands: the first of these that does.
+OTHERWISE: tuple[Rule, ...] = (not_stuck.rule, idle.rule, undetermined.rule)
+
+
+def judge(facts: Facts) -> tuple[Verdict, ...]:
+    """Every verdict that stands, the principal one first; at least one."""
+    found: list[Verdict] = []
+    for rules in RULES:
+        group = [verdict for rule in rules for verdict in rule(facts)]
+        found += sorted(group, key=lambda verdict: -verdict.explains)
+    for rule in OTHERWISE if not found else ():
+        found += rule(facts)
+        if found:
+            break
+    attribution = attribute(facts)
+    ambiguous = (facts.group_reason,) if facts.stuck and facts.group is None else ()
+    return tuple(
+        replace(
+            verdict,
+            ruled_out=rule_out(facts, verdict),
+            unknowns=(*verdict.unknowns, *facts.unknowns, *ambiguous),
+            attribution=attribution,
+        )
+        for verdict in found
+    )
+
+
+def conclude(snapshot: Snapshot) -> Snapshot:
+    """Correlate and judge: the snapshot with edges, hops, requests, verdict and findings. Old files go through it."""
+    facts = correlate([snapshot])
+    findings = judge(facts)
+    verdict = findings[0]
+    holders = set(verdict.holder_pids)
+    hops = tuple(replace(hop, holds=hop.name == verdict.hop or bool(holders & set(hop.pids))) for hop in facts.hops)
+    return replace(snapshot, edges=facts.edges, hops=hops, requests=facts.requests, verdict=verdict, findings=findings)

@@ -1,0 +1,152 @@
+"""Engines: their processes, what their exporters say, and whether anything in them works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from freezeframe.judge.correlate.connections import ENGINE_PARTS
+from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
+from freezeframe.judge.correlate.stacks import rests_in_scheduler
+from freezeframe.judge.correlate.thresholds import ASLEEP, GAUGE_STALE_MS
+from freezeframe.judge.model import Metric, Process, PythonThread
+
+Role = Process.Role
+
+_RUNNING = ("sglang:num_running_reqs", "vllm:num_requests_running")
+_WAITING = (
+    "sglang:num_queue_reqs",
+    "sglang:num_grammar_queue_reqs",
+    "sglang:num_paused_reqs",
+    "sglang:num_retracted_reqs",
+    "vllm:num_requests_waiting",
+)
+# Queues of disaggregation: a request in one of them waits for the other engine, or for its own scheduler.
+_HANDOVER = (
+    "sglang:num_prefill_bootstrap_queue_reqs",
+    "sglang:num_prefill_inflight_queue_reqs",
+    "sglang:num_decode_prealloc_queue_reqs",
+    "sglang:num_decode_transfer_queue_reqs",
+    "sglang:num_decode_host_receive_queue_reqs",
+)
+_GENERATED = ("sglang:generation_tokens_total", "vllm:generation_tokens_total")
+_TOKENS = (
+    *_GENERATED,
+    "sglang:prompt_tokens_total",
+    "sglang:realtime_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:iteration_tokens_total_count",
+)
+_ACTIVE = ("sglang:http_requests_active",)
+
+
+def find_engines(  # noqa: PLR0917
+    processes: Sequence[Process],
+    process_index: dict[int, int],
+    metrics: Sequence[Metric],
+    python_threads: Sequence[PythonThread],
+    connections: Sequence[Connection],
+    window_ms: float,
+) -> tuple[Engine, ...]:
+    """Group the engine processes by leader."""
+    groups: dict[int, list[Process]] = {}
+    for process in processes:
+        if process.role in ENGINE_PARTS:
+            groups.setdefault(process.engine_pid or process.pid, []).append(process)
+    engines = []
+    for leader, members in groups.items():
+        http = tuple(p.pid for p in members if p.role in {Role.ENGINE_HTTP, Role.TOKENIZER_WORKER})
+        if not http:
+            continue
+        schedulers = tuple(p.pid for p in members if p.role in {Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER})
+        kind = next((p.disaggregation for p in members if p.disaggregation), "") or "engine"
+        pids = {p.pid for p in members}
+        gauges = _read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
+        streams = sum(c.streaming and c.server_pid in http for c in connections)
+        busy, reason, refs = _busy(members, process_index, gauges, streams, python_threads, window_ms)
+        engines.append(
+            Engine(
+                pid=leader if leader in http else http[0],
+                kind=kind,
+                http_pids=http,
+                scheduler_pids=schedulers,
+                detokenizer_pids=tuple(p.pid for p in members if p.role is Role.DETOKENIZER),
+                gauges=gauges,
+                busy=busy,
+                busy_reason=reason,
+                busy_refs=refs,
+            )
+        )
+    return tuple(engines)
+
+
+def _read_gauges(metrics: Sequence[tuple[int, Metric]]) -> Gauges:
+    wanted = (*_RUNNING, *_WAITING, *_HANDOVER)
+    used = [(index, metric) for index, metric in metrics if metric.name in wanted]
+    fresh = [m for _, m in metrics if m.age_ms is None or m.age_ms <= GAUGE_STALE_MS]
+    return Gauges(
+        running=_sum(fresh, _RUNNING),
+        waiting=_sum(fresh, _WAITING),
+        handover=_sum(fresh, _HANDOVER),
+        tokens_delta=_total(m.delta for _, m in metrics if m.name in _TOKENS),
+        generated_delta=_total(m.delta for _, m in metrics if m.name in _GENERATED),
+        http_active=_sum(fresh, _ACTIVE),
+        age_ms=max((m.age_ms for _, m in used if m.age_ms is not None), default=None),
+        indexes=tuple(index for index, _ in used),
+    )
+
+
+def _sum(metrics: Iterable[Metric], names: tuple[str, ...]) -> float | None:
+    return _total(metric.value for metric in metrics if metric.name in names)
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _busy(  # noqa: PLR0917
+    members: Sequence[Process],
+    process_index: dict[int, int],
+    gauges: Gauges,
+    streams: int,
+    python_threads: Sequence[PythonThread],
+    window_ms: float,
+) -> tuple[bool | None, str, tuple[str, ...]]:
+    """Whether the engine works on something.
+
+    True by counters that move or by a scheduler that says that it runs a batch. False only when each scheduler
+    provably rests: it used no CPU over the window and slept at both looks, or both looks show it in its idle frames.
+    CPU time alone proves nothing: an idle scheduler spins. Work that the answers in progress explain is no sign of
+    work on anything else.
+    """
+    if streams and gauges.known and (gauges.running or 0) <= streams and not gauges.waiting and not gauges.handover:
+        return None, f"its scheduler knows of no more than the {streams} requests that stream", _metric_refs(gauges)
+    if gauges.tokens_delta:
+        return True, f"counted {gauges.tokens_delta:.0f} tokens in the window", _metric_refs(gauges)
+    if gauges.running:
+        return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
+    schedulers = [p for p in members if p.role in {Role.SCHEDULER, Role.WORKER}]
+    if not schedulers:
+        return None, "no scheduler process was seen", ()
+    reasons, refs = [], []
+    for process in schedulers:
+        how = rests_in_scheduler(process.pid, python_threads)
+        if how is None and _slept(process, window_ms):
+            how = "slept all the window"
+        if how is None:
+            return None, f"it is not known whether scheduler {process.pid} works", ()
+        reasons.append(f"scheduler {process.pid} {how}")
+        refs.append(f"processes[{process_index[process.pid]}]")
+    return False, ", ".join(reasons), tuple(refs)
+
+
+def _slept(process: Process, window_ms: float) -> bool:
+    if window_ms <= 0 or process.cpu_ms_delta is None or not process.threads:
+        return False
+    main = process.threads[0]
+    asleep = main.state == "S" and main.state_after in {"S", ""}
+    return asleep and process.cpu_ms_delta <= ASLEEP * window_ms * len(process.threads)
+
+
+def _metric_refs(gauges: Gauges) -> tuple[str, ...]:
+    return tuple(f"metrics[{index}]" for index in gauges.indexes[:4])

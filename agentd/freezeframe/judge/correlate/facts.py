@@ -1,0 +1,249 @@
+"""What correlation brings: the input of every verdict rule.
+
+All ages are milliseconds at the last look, all `*_index` are positions in the snapshot's tuples, so that evidence can
+name "sockets[12]".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from freezeframe.judge.model import Edge, Hop, Outcome, Process, Request, Snapshot
+
+
+class Debt(Enum):
+    """Who has to act next on one connection."""
+
+    # Nobody, as far as one can see: an idle keep-alive, or a stream between two chunks.
+    NONE = "none"
+    # The client asked to connect and got no answer.
+    CONNECTING = "connecting"
+    # The connection waits in the server's accept queue.
+    UNACCEPTED = "unaccepted"
+    # The server has not read bytes of the client.
+    UNREAD = "unread"
+    # The server has read the request and owes the answer.
+    ANSWER = "answer"
+    # The client has not read bytes of the server.
+    UNDELIVERED = "undelivered"
+    # Ages are equal or missing.
+    UNKNOWN = "unknown"
+
+
+# The client waits for the server in these.
+SERVER_OWES = frozenset({Debt.CONNECTING, Debt.UNACCEPTED, Debt.UNREAD, Debt.ANSWER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """One TCP connection of the serving path, from both ends where both are on this host."""
+
+    client_pid: int | None
+    # Address without port.
+    client_address: str
+    server_pid: int | None
+    # Address with port.
+    server_address: str
+    # Position of each end in `snapshot.sockets`.
+    client_index: int | None
+    server_index: int | None
+    debt: Debt
+    # For how long the debt has stood, at least; absent when unknown.
+    age_ms: float | None
+    # Time since a byte moved either way, at least; absent when unknown.
+    quiet_ms: float | None
+    # Age of the last byte towards the client at the first look; absent when none was sent or it is unknown.
+    last_down_ms: float | None
+    # Bytes between the looks; absent with one look.
+    bytes_up_delta: float | None
+    bytes_down_delta: float | None
+    # True when both ends were seen and say the same.
+    agreed: bool
+    # The server has closed its side and the client has not.
+    closed_by_server: bool
+    # The client has closed its side and the server has not.
+    closed_by_client: bool
+    # When `debt` is UNDELIVERED: whether the client took nothing for STUCK_MS or a whole window.
+    untaken: bool = False
+
+    @property
+    def owed(self) -> bool:
+        """Whether the client waits for the server."""
+        return self.debt in SERVER_OWES
+
+    @property
+    def moving(self) -> bool:
+        """Whether bytes went to the client between the looks; False with one look."""
+        return bool(self.bytes_down_delta)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether bytes went to the client while it sent none: an answer in progress, not probes or scrapes."""
+        return self.moving and not self.bytes_up_delta
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """Where both ends stand in the snapshot."""
+        return tuple(f"sockets[{index}]" for index in (self.client_index, self.server_index) if index is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One listening TCP socket of a process of the path."""
+
+    pid: int
+    address: str
+    port: int
+    index: int
+    # Connections that wait, at each look; the second is absent with one look.
+    backlog: int
+    backlog_after: int | None
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """What one engine's exporter says, summed over labels; None for what it does not export."""
+
+    running: float | None = None
+    waiting: float | None = None
+    # The queues of disaggregation: bootstrap, inflight, prealloc, transfer.
+    handover: float | None = None
+    # Tokens counted between the looks; absent with one look.
+    tokens_delta: float | None = None
+    # Those of them that were generated.
+    generated_delta: float | None = None
+    # Requests that the HTTP layer counts in flight.
+    http_active: float | None = None
+    # Age of the oldest of these values; absent when the source does not tell.
+    age_ms: float | None = None
+    # Positions in `snapshot.metrics`.
+    indexes: tuple[int, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether the scheduler's own numbers are there."""
+        return self.running is not None and self.waiting is not None
+
+    @property
+    def empty(self) -> bool:
+        """Whether they are there, not known to be stale, and all 0."""
+        return self.known and not self.running and not self.waiting and not self.handover
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One engine: its HTTP process and what belongs to it."""
+
+    # Leader: the HTTP process.
+    pid: int
+    # "prefill", "decode" or "engine".
+    kind: str
+    http_pids: tuple[int, ...]
+    scheduler_pids: tuple[int, ...]
+    detokenizer_pids: tuple[int, ...]
+    gauges: Gauges
+    # True: something in it works. False: all of it provably rests. None: cannot be told.
+    busy: bool | None
+    # Why, one phrase; with references.
+    busy_reason: str
+    busy_refs: tuple[str, ...]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All its processes."""
+        return (*self.http_pids, *self.scheduler_pids, *self.detokenizer_pids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """One process or address that asks the path, and what it gets."""
+
+    name: str
+    pid: int | None
+    address: str
+    connections: int
+    # Requests that it waits for: owed ones and answers in progress.
+    in_flight: int
+    # Owed for at least STUCK_MS while nothing came on their connections.
+    stuck: int
+    # Connections with an answer in progress.
+    streaming: int
+    # Connections towards which bytes moved, probes and scrapes too.
+    moving: int
+    oldest_age_ms: float | None
+    bytes_per_s: float | None
+    stray: bool
+    bypasses_router: bool
+    # Names of the hops that it talks to.
+    talks_to: tuple[str, ...]
+    refs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One host's snapshot, joined up."""
+
+    snapshot: Snapshot
+    # Time between the looks; 0 means one look.
+    window_ms: float
+    processes: dict[int, Process]
+    # Position of each pid in `snapshot.processes`.
+    process_index: dict[int, int]
+    connections: tuple[Connection, ...]
+    listeners: tuple[Listener, ...]
+    edges: tuple[Edge, ...]
+    engines: tuple[Engine, ...]
+    routers: tuple[int, ...]
+    clients: tuple[Client, ...]
+    # Key of the client group that matters, as in `Client.pid` or `Client.address`; None when there is none.
+    group: int | str | None
+    # Why the group was taken: "named", "most stuck requests"; or what makes it ambiguous.
+    group_reason: str
+    hops: tuple[Hop, ...]
+    requests: tuple[Request, ...]
+    # What is not known and why.
+    unknowns: tuple[str, ...]
+    # Outcome by collector.
+    outcomes: dict[str, Outcome]
+
+    @property
+    def two_looks(self) -> bool:
+        """Whether movement over a window is known."""
+        return self.window_ms > 0
+
+    def collected(self, collector: str, pids: tuple[int, ...] = ()) -> bool:
+        """Whether a collector brought what it should of these pids; with none, of all.
+
+        A collector without an outcome counts as collected: a part of a snapshot, or a file of an older writer.
+        """
+        outcome = self.outcomes.get(collector)
+        if outcome is None or outcome.status is Outcome.Status.OK:
+            return True
+        if outcome.status is not Outcome.Status.PARTIAL or not pids:
+            return False
+        # PARTIAL without pids means that something is missing that belongs to no single target.
+        return bool(outcome.pids_missed) and not set(pids) & set(outcome.pids_missed)
+
+    def to_server(self, *pids: int) -> tuple[Connection, ...]:
+        """Connections that these processes serve."""
+        return tuple(c for c in self.connections if c.server_pid in pids)
+
+    def from_client(self, *pids: int) -> tuple[Connection, ...]:
+        """Connections that these processes opened."""
+        return tuple(c for c in self.connections if c.client_pid in pids)
+
+    def engine_of(self, pid: int | None) -> Engine | None:
+        """The engine whose HTTP process this is."""
+        return next((e for e in self.engines if pid in e.http_pids), None) if pid is not None else None
+
+    @property
+    def stuck(self) -> int:
+        """Requests of clients that are owed for long and got nothing."""
+        return sum(client.stuck for client in self.clients)
+
+    @property
+    def oldest_stuck_ms(self) -> float | None:
+        """Age of the oldest request that a client waits for."""
+        return max((c.oldest_age_ms for c in self.clients if c.stuck and c.oldest_age_ms is not None), default=None)

@@ -1,0 +1,92 @@
+"""What a Python stack tells about a thread: it rests in its event loop, waits for a lock, or runs other code.
+
+py-spy shows no suspended coroutine, so a stack can prove that a loop is blocked in synchronous code or that it rests,
+never how many requests wait in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from freezeframe.judge.model import Frame, PythonThread
+
+# Functions that run an event loop. uvloop's own loop is C and shows no frame inside.
+_LOOP_RUNNERS = (
+    ("run", "asyncio/runners.py"),
+    ("run", "uvloop/__init__.py"),
+    ("run_until_complete", "asyncio/base_events.py"),
+    ("run_forever", "asyncio/base_events.py"),
+    ("_run_once", "asyncio/base_events.py"),
+    ("asyncio_run", "uvicorn/_compat.py"),
+)
+# Where a resting asyncio loop is.
+_LOOP_RESTS = (("select", "selectors.py"), ("_run_once", "asyncio/base_events.py"))
+
+# Idle frames of schedulers, SGLang's and vLLM's. `recv_requests` polls without blocking.
+_SCHEDULER_RESTS = frozenset(
+    {"maybe_sleep", "maybe_sleep_on_idle", "on_idle", "recv_requests", "_process_input_queue", "self_check_during_idle"}
+)
+
+# Frames of a thread that waits for a connection of its own pool, or for a lock before it sends.
+_POOL_WAITS = (
+    ("_get_conn", "urllib3/connectionpool.py"),
+    ("wait_for_connection", "httpcore/"),
+    ("handle_request", "httpcore/_sync/connection_pool.py"),
+    ("_acquire_connection", "aiohttp/connector.py"),
+)
+_LOCK_WAITS = (
+    ("acquire", "threading.py"),
+    ("wait", "threading.py"),
+    ("get", "queue.py"),
+    ("wait", "concurrent/futures"),
+)
+
+
+def main_thread(pid: int, threads: Sequence[PythonThread]) -> tuple[int, PythonThread] | None:
+    """The main Python thread of a process, with its position."""
+    mine = [(index, thread) for index, thread in enumerate(threads) if thread.pid == pid and thread.frames]
+    named = [entry for entry in mine if entry[1].name == "MainThread" or entry[1].tid == pid]
+    return named[0] if named else None
+
+
+def blocked_in(thread: PythonThread) -> Frame | None:
+    """The innermost frame when the thread's event loop sits in synchronous code; None when it rests or has no loop."""
+    for depth, frame in enumerate(thread.frames):
+        if not _matches(frame, _LOOP_RUNNERS):
+            continue
+        if depth == 0 or _matches(thread.frames[0], _LOOP_RESTS):
+            return None
+        return thread.frames[0]
+    return None
+
+
+def has_loop(thread: PythonThread) -> bool:
+    """Whether an event loop runs in this thread."""
+    return any(_matches(frame, _LOOP_RUNNERS) for frame in thread.frames)
+
+
+def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:
+    """How a scheduler's main thread rests at both looks; None when it does not, or only one look was taken."""
+    entry = main_thread(pid, threads)
+    if entry is None:
+        return None
+    thread = entry[1]
+    if thread.same_at_second_look is None:
+        return None
+    looks = (thread.frames, thread.frames_after or thread.frames)
+    found = [next((f.function for f in frames if f.function in _SCHEDULER_RESTS), None) for frames in looks]
+    return None if None in found else f"is in {found[0]} at both looks"
+
+
+def waits_before_sending(thread: PythonThread) -> str | None:
+    """What keeps a client's thread from sending, at both looks: its connection pool or a lock; None otherwise."""
+    if not thread.same_at_second_look:
+        return None
+    pool = next((f for f in thread.frames if _matches(f, _POOL_WAITS)), None)
+    if pool is None or not _matches(thread.frames[0], _LOCK_WAITS):
+        return None
+    return f"{pool.function} ({pool.file}:{pool.line})"
+
+
+def _matches(frame: Frame, known: tuple[tuple[str, str], ...]) -> bool:
+    return any(frame.function.rpartition(".")[2] == function and file in frame.file for function, file in known)

@@ -1,0 +1,47 @@
+"""The limits that decide what counts as stuck, each with its reason. Milliseconds unless the name says otherwise."""
+
+from __future__ import annotations
+
+# A request owed for less is no evidence: a busy healthy system always has such requests, bytes cross in flight between
+# two reads, and a capture itself takes 100 to 200 ms.
+STUCK_MS = 1_000.0
+
+# From this age on, silence speaks without a second witness. A long prefill of a healthy engine takes seconds, and
+# SGLang counts its tokens only when it is over.
+LONG_MS = 10_000.0
+
+# Bytes that went out this recently are movement that one look alone shows.
+RECENT_MS = 500.0
+
+# uvicorn's keep-alive, which SGLang and vLLM keep, closes an idle connection after 5 s: one that is still open and
+# quiet after twice that belongs to an answer that has not ended.
+ENGINE_KEEP_ALIVE_MS = 10_000.0
+
+# The routers drop an idle pooled connection after 50 s.
+ROUTER_POOL_IDLE_MS = 60_000.0
+
+# The routers give up a health check after 5 s; a younger upstream request without a client may be one.
+HEALTH_CHECK_MS = 10_000.0
+
+# A process younger than this is still starting: an engine listens long before it serves.
+STARTING_MS = 10_000.0
+
+# A health check of SGLang is a request of one token or a few: so many tokens in a window show nobody's progress.
+HEALTH_TOKENS = 16.0
+
+# Share of the requests that may be under way between two hops when the counts of the hops are compared.
+SLACK = 0.1
+
+# Share of the window in CPU time below which a thread did not work.
+ASLEEP = 0.02
+
+# Share of the window in CPU time below which a thread that wanted to run all the time was starved.
+STARVED = 0.1
+
+# Gauges of SGLang are written again every 30 s by an idle scheduler; older ones say nothing about now.
+GAUGE_STALE_MS = 35_000.0
+
+
+def slack(count: int) -> int:
+    """How many of `count` requests may be missing at the next hop without meaning anything; at least one."""
+    return max(1, round(count * SLACK))

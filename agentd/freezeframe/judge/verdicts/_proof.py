@@ -1,0 +1,103 @@
+"""Steps that several proofs share. Each is conservative: what was not collected is not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from freezeframe.judge.correlate.clients import is_stuck
+from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
+from freezeframe.judge.correlate.stacks import blocked_in, main_thread
+from freezeframe.judge.correlate.thresholds import LONG_MS, STARVED
+from freezeframe.judge.model import Frame, Process, PythonThread
+
+# Routers that send both legs of a disaggregated request at once. Others send decode's after prefill's is over.
+_BOTH_LEGS_AT_ONCE = frozenset({"sglang-router", "smg"})
+
+
+def stuck(connections: Iterable[Connection], *debts: Debt) -> list[Connection]:
+    """Connections whose client has waited for long and got nothing, of these debts or of any."""
+    return [c for c in connections if is_stuck(c) and (not debts or c.debt in debts)]
+
+
+def runs(facts: Facts, *pids: int) -> bool:
+    """Whether each process is known to be able to run: then it is its own fault that it does not act.
+
+    Without this, a stopped engine would pass for one that does not accept, and a starved one for a silent one.
+    """
+    if not facts.collected("snapshot_processes", pids):
+        return False
+    for pid in pids:
+        process = facts.processes.get(pid)
+        if process is None or process.exited or process.frozen or process.state not in {"R", "S", "I"}:
+            return False
+        if starved(facts, process):
+            return False
+    return True
+
+
+def starved(facts: Facts, process: Process) -> bool:
+    """Whether its main thread wanted to run at both looks and got next to no CPU in between."""
+    if not facts.two_looks or not process.threads:
+        return False
+    main = process.threads[0]
+    if main.cpu_ms_delta is None or main.state != "R" or main.state_after != "R":
+        return False
+    return main.cpu_ms_delta < STARVED * facts.window_ms
+
+
+def sockets_seen(facts: Facts, *pids: int) -> bool:
+    """Whether what is not among the sockets of these processes is known not to be there."""
+    return bool(pids) and facts.collected("snapshot_sockets", pids)
+
+
+def gets_bytes(connections: Iterable[Connection]) -> bool:
+    """Whether bytes moved towards a client of these connections."""
+    return any(c.moving for c in connections)
+
+
+def resting(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
+    """Whether the engine can be taken not to work on a request of this age.
+
+    Proved by a scheduler that rests at both looks; else only by an age that no prefill reaches unseen.
+    """
+    if engine.busy:
+        return False
+    if engine.busy is False and facts.two_looks:
+        return True
+    return age_ms is not None and age_ms >= LONG_MS
+
+
+def loop_blocked(facts: Facts, pid: int) -> tuple[int, PythonThread, Frame] | None:
+    """The main thread of a Python server whose event loop sits in synchronous code, and the frame; None otherwise."""
+    entry = main_thread(pid, facts.snapshot.python_threads)
+    if entry is None:
+        return None
+    frame = blocked_in(entry[1])
+    return (entry[0], entry[1], frame) if frame is not None else None
+
+
+def sends_both_legs(facts: Facts, router: int) -> bool:
+    """Whether this router sends prefill's and decode's request at once and waits for both."""
+    known = facts.processes.get(router)
+    return known is not None and known.product in _BOTH_LEGS_AT_ONCE
+
+
+def leg_kind(facts: Facts, connection: Connection) -> str:
+    """Kind of engine that an upstream connection leads to: "prefill", "decode", "engine"; empty when unknown.
+
+    An engine on another host is known by the router's own flags, where these are known.
+    """
+    engine = facts.engine_of(connection.server_pid)
+    if engine is not None:
+        return engine.kind
+    router = facts.processes.get(connection.client_pid or 0)
+    argv = router.argv if router is not None else ()
+    for flag, value in pairwise(argv):
+        if flag in {"--prefill", "--decode"} and _address(value) == connection.server_address:
+            return flag[2:]
+    return ""
+
+
+def _address(url: str) -> str:
+    return url.rpartition("://")[2].partition("/")[0]

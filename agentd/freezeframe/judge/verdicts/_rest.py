@@ -1,0 +1,132 @@
+"""What every verdict carries besides its proof: hops ruled out, attribution, unknowns."""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
+from freezeframe.judge.correlate.hops import scheduler_hop
+from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
+from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
+from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
+
+# Clients in the attribution.
+_CLIENTS = 20
+
+
+def rule_out(facts: Facts, verdict: Verdict) -> tuple[RuledOut, ...]:
+    """Hops that do not hold the requests, each with the evidence. An idle CPU or a thread in epoll is none."""
+    found = []
+    if verdict.hop != "client" and (client := _client(facts)):
+        found.append(RuledOut(hop="client", evidence=client))
+    found += [
+        RuledOut(hop="router", evidence=proved)
+        for router in facts.routers
+        if router not in verdict.holder_pids and (proved := _router(facts, router))
+    ]
+    for engine in facts.engines:
+        if set(engine.http_pids) & set(verdict.holder_pids):
+            continue
+        several = sum(e.kind == engine.kind for e in facts.engines) > 1
+        suffix = f" (pid {engine.pid})" if several else ""
+        if proved := _engine(facts, engine):
+            found.append(RuledOut(hop=f"{engine.kind}{suffix}", evidence=proved))
+    for engine in facts.engines:
+        if set(engine.scheduler_pids) & set(verdict.holder_pids):
+            continue
+        several = sum(e.kind == engine.kind for e in facts.engines) > 1
+        suffix = f" (pid {', '.join(map(str, engine.scheduler_pids))})" if several else ""
+        if proved := _scheduler(facts, engine):
+            found.append(RuledOut(hop=f"{scheduler_hop(engine.kind)}{suffix}", evidence=proved))
+    return tuple(found)
+
+
+def _client(facts: Facts) -> tuple[Evidence, ...]:
+    """The stuck requests have left the client: each was read by the next hop or waits there."""
+    waiting = [c for c in facts.connections if c.client_pid not in facts.routers and c.debt is Debt.ANSWER]
+    waiting = stuck(waiting)
+    if not waiting or len(waiting) < facts.stuck:
+        return ()
+    return (evidence(f"its {count(len(waiting), 'request')} were read by the next hop", *socket_refs(waiting)),)
+
+
+def _router(facts: Facts, router: int) -> tuple[Evidence, ...]:
+    """Each request that it owes is owed to it."""
+    down = stuck(facts.to_server(router))
+    upstream = facts.from_client(router)
+    if not sockets_seen(facts, router) or not runs(facts, router):
+        return ()
+    if not down:
+        return (evidence("no request in its sockets is owed for long", *process_ref(facts, router)),)
+    if any(c.debt is not Debt.ANSWER for c in down):
+        return ()
+    kinds: dict[str, int] = {}
+    for connection in stuck(upstream):
+        engine = facts.engine_of(connection.server_pid)
+        kind = engine.kind if engine else ""
+        kinds[kind] = kinds.get(kind, 0) + 1
+    if "prefill" in kinds or "decode" in kinds:
+        passed = min(kinds.get("prefill", 0), kinds.get("decode", 0)) or kinds.get("decode", 0)
+    else:
+        passed = sum(kinds.values())
+    if passed < len(down):
+        return ()
+    text = f"has passed on each of the {count(len(down), 'request')} that it owes, and is owed their answers"
+    return (evidence(text, *socket_refs(stuck(upstream))),)
+
+
+def _engine(facts: Facts, engine: Engine) -> tuple[Evidence, ...]:
+    if not sockets_seen(facts, *engine.http_pids):
+        return ()
+    served = facts.to_server(*engine.http_pids)
+    if any(c.owed or c.debt is Debt.UNKNOWN for c in served):
+        return ()
+    backlog = [item for item in facts.listeners if item.pid in engine.http_pids and item.backlog]
+    if backlog:
+        return ()
+    refs = socket_refs(served) or process_ref(facts, engine.pid)
+    found = [evidence(f"no request in its HTTP sockets: {count(len(served), 'connection')}, none owed", *refs)]
+    return (*found, *_zero_gauges(engine))
+
+
+def _scheduler(facts: Facts, engine: Engine) -> tuple[Evidence, ...]:
+    if not engine.scheduler_pids or not runs(facts, *engine.scheduler_pids):
+        return ()
+    found = list(_zero_gauges(engine))
+    if not found:
+        return ()
+    if engine.busy is False:
+        found.append(evidence(engine.busy_reason, *engine.busy_refs))
+    return tuple(found)
+
+
+def _zero_gauges(engine: Engine) -> tuple[Evidence, ...]:
+    if not engine.gauges.empty:
+        return ()
+    age = "" if engine.gauges.age_ms is None else f", written {seconds(engine.gauges.age_ms)} ago"
+    refs = (f"metrics[{index}]" for index in engine.gauges.indexes)
+    return (evidence(f"running, waiting and disaggregation queues all 0{age}", *refs),)
+
+
+def attribute(facts: Facts) -> tuple[Attribution, ...]:
+    """Who sent the requests and who gets the bytes, most stuck requests first."""
+    streams = [client for client in facts.clients if client.streaming]
+    generated = [e.gauges.generated_delta for e in facts.engines if e.gauges.generated_delta is not None]
+    # Tokens have no address: they are one client's only when no other one gets a stream.
+    tokens = sum(generated) * 1000 / facts.window_ms if facts.two_looks and generated and len(streams) == 1 else None
+    shown = facts.clients[:_CLIENTS]
+    shown += tuple(client for client in facts.clients[_CLIENTS:] if client.stray)
+    return tuple(_attribution(client, tokens if client in streams else None) for client in shown)
+
+
+def _attribution(client: Client, tokens_per_s: float | None) -> Attribution:
+    return Attribution(
+        client=client.name,
+        pid=client.pid,
+        requests_in_flight=client.in_flight,
+        oldest_age_ms=client.oldest_age_ms,
+        bytes_per_s=client.bytes_per_s,
+        tokens_per_s=tokens_per_s,
+        stray=client.stray,
+        connections=client.connections,
+        talks_to=client.talks_to,
+        bypasses_router=client.bypasses_router,
+    )

@@ -1,0 +1,71 @@
+"""How verdicts spell numbers, processes and references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from freezeframe.judge.correlate.clients import client_name
+from freezeframe.judge.correlate.facts import Connection, Facts
+from freezeframe.judge.model import Evidence
+
+_TENTHS_BELOW_MS = 10_000
+_SECONDS_BELOW_MS = 600_000
+
+# References per fact: enough to look at, few enough to read.
+_REFS = 6
+
+
+def seconds(age_ms: float | None) -> str:
+    """An age as people say it: "0.3 s", "41 s", "12 min"."""
+    if age_ms is None:
+        return "of unknown age"
+    if age_ms < _TENTHS_BELOW_MS:
+        return f"{age_ms / 1000:.1f} s"
+    if age_ms < _SECONDS_BELOW_MS:
+        return f"{age_ms / 1000:.0f} s"
+    return f"{age_ms / 60_000:.0f} min"
+
+
+def count(number: float, noun: str) -> str:
+    """Number and noun: "1 request", "30 requests"."""
+    return f"{number:.0f} {noun}" if number == 1 else f"{number:.0f} {noun}s"
+
+
+def process(facts: Facts, pid: int) -> str:
+    """Name and pid: "harness.py (pid 99)"."""
+    known = facts.processes.get(pid)
+    return f"{client_name(known)} (pid {pid})" if known else f"pid {pid}"
+
+
+def who(facts: Facts, connections: Iterable[Connection]) -> str:
+    """The clients at the other end, most connections first: "harness.py (pid 99) and 2 others"."""
+    counts: dict[str, int] = {}
+    for connection in connections:
+        pid = connection.client_pid
+        name = process(facts, pid) if pid is not None else connection.client_address
+        counts[name] = counts.get(name, 0) + 1
+    names = sorted(counts, key=lambda name: -counts[name])
+    if not names:
+        return "nobody"
+    others = len(names) - 1
+    return names[0] if not others else f"{names[0]} and {count(others, 'other')}"
+
+
+def oldest(connections: Iterable[Connection]) -> float | None:
+    """Age of the oldest debt."""
+    return max((c.age_ms for c in connections if c.age_ms is not None), default=None)
+
+
+def evidence(text: str, *refs: str) -> Evidence:
+    """One fact; only the first few references are kept."""
+    return Evidence(text=text, ref=" ".join(refs[:_REFS]))
+
+
+def socket_refs(connections: Iterable[Connection]) -> tuple[str, ...]:
+    """References of some connections, the server's end first where there is one."""
+    return tuple(c.refs[-1] for c in connections if c.refs)
+
+
+def process_ref(facts: Facts, pid: int) -> tuple[str, ...]:
+    """Reference of a process, when it is in the snapshot."""
+    return (f"processes[{facts.process_index[pid]}]",) if pid in facts.process_index else ()

@@ -1,0 +1,71 @@
+"""IDLE: no request in flight anywhere.
+
+Proof: no connection of a client is owed, unread or streaming, no upstream connection is owed but for what may be a
+young health check, and no scheduler says that it has requests.
+An answer that stalled is quiet like an idle connection. So a connection to an engine that is open and quiet for longer
+than the engine's HTTP server keeps idle ones open takes the proof away.
+HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets that were not seen.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Debt, Facts
+from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, HEALTH_CHECK_MS
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._words import count, evidence, process_ref
+
+Level = Confidence.Level
+
+# Engines that serve with uvicorn and its keep-alive of 5 s.
+_UVICORN = frozenset({"sglang", "vllm"})
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """At most one verdict."""
+    if not (facts.routers or facts.engines) or not facts.collected("snapshot_sockets"):
+        return ()
+    if any(client.in_flight for client in facts.clients):
+        return ()
+    for connection in facts.connections:
+        young = connection.age_ms is not None and connection.age_ms < HEALTH_CHECK_MS
+        if (connection.owed and not young) or connection.debt is Debt.UNDELIVERED or connection.streaming:
+            return ()
+    if any(e.gauges.running or e.gauges.waiting or e.gauges.handover for e in facts.engines) or stalled(facts):
+        return ()
+    told = [engine for engine in facts.engines if engine.gauges.empty]
+    level = Level.LOW if not facts.two_looks else Level.HIGH if told == list(facts.engines) else Level.MEDIUM
+    proved = [
+        evidence(
+            f"{count(len(facts.connections), 'connection')} of the path, none owed, unread or streaming",
+            *(ref for pid in facts.routers for ref in process_ref(facts, pid)),
+        )
+    ]
+    proved += [
+        evidence(
+            f"{e.kind} (pid {e.pid}) says: nothing running or waiting", *(f"metrics[{i}]" for i in e.gauges.indexes)
+        )
+        for e in told
+    ]
+    clients = count(len(facts.clients), "client")
+    return (
+        Verdict(
+            code=Verdict.Code.IDLE,
+            summary=f"No request is in flight: {clients} connected, none waits.",
+            confidence=level,
+            evidence=tuple(proved),
+            next_steps=("If clients do wait, their requests have not left them: name one with --client.",),
+        ),
+    )
+
+
+def stalled(facts: Facts) -> int:
+    """Connections to engines that are quiet for too long to be idle: answers that may have stalled."""
+    found = 0
+    for connection in facts.connections:
+        server = facts.processes.get(connection.server_pid or 0)
+        if server is None or server.product not in _UVICORN or facts.engine_of(server.pid) is None:
+            continue
+        lives = connection.debt is Debt.NONE and not connection.closed_by_server and not connection.closed_by_client
+        asked = connection.last_down_ms is not None
+        found += lives and asked and connection.quiet_ms is not None and connection.quiet_ms > ENGINE_KEEP_ALIVE_MS
+    return found

@@ -1,0 +1,82 @@
+"""NOT_STUCK: requests move.
+
+Proof: requests are in flight, and each client that has waited for STUCK_MS or longer got bytes on other connections in
+the window (its requests queue, and the queue moves), or an engine that owes counts tokens that no answer in progress
+explains (a long prefill).
+With one look movement cannot be seen: LOW, and only when no request is older than STUCK_MS.
+
+It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Client, Engine, Facts
+from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._proof import stuck
+from freezeframe.judge.verdicts._words import count, evidence, seconds, socket_refs
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:  # noqa: PLR0911
+    """At most one verdict."""
+    if not facts.collected("snapshot_sockets"):
+        return ()
+    flying = sum(client.in_flight for client in facts.clients)
+    moving = sum(client.moving for client in facts.clients)
+    if not flying:
+        return ()
+    age = max((c.oldest_age_ms for c in facts.clients if c.oldest_age_ms is not None), default=None)
+    waits = [client for client in facts.clients if client.stuck]
+    if not waits:
+        level = Level.HIGH if moving else Level.LOW
+        text = "none is older than 1 s" if not moving else f"bytes flow to {count(moving, 'connection')}"
+        return (_verdict(facts, level, f"{count(flying, 'request')} in flight, {text}."),)
+    if not facts.two_looks:
+        return ()
+    worker = _working_engine(facts)
+    if all(client.moving for client in waits):
+        level = Level.MEDIUM if (age or 0) < LONG_MS else Level.LOW
+        text = f"bytes flow to {count(moving, 'connection')} of the same clients; the oldest has waited {seconds(age)}"
+        return (_verdict(facts, level, f"{count(flying, 'request')} in flight, {text}.", *waits),)
+    if worker is not None:
+        text = f"the {worker.kind} engine (pid {worker.pid}) {worker.busy_reason}; the oldest has waited {seconds(age)}"
+        return (_verdict(facts, Level.MEDIUM, f"{count(flying, 'request')} in flight, {text}.", engine=worker),)
+    return ()
+
+
+def _working_engine(facts: Facts) -> Engine | None:
+    """An engine that owes, counts tokens, and streams to nobody: the tokens are of those that wait."""
+    for engine in facts.engines:
+        served = facts.to_server(*engine.http_pids)
+        if (
+            stuck(served)
+            and (engine.gauges.tokens_delta or 0) > HEALTH_TOKENS
+            and not any(c.streaming for c in facts.connections)
+        ):
+            return engine
+    return None
+
+
+def _verdict(facts: Facts, level: Confidence.Level, text: str, *waits: Client, engine: Engine | None = None) -> Verdict:
+    moving = [c for c in facts.connections if c.moving]
+    proved = []
+    if moving:
+        proved.append(evidence(f"bytes moved on {count(len(moving), 'connection')}", *socket_refs(moving)))
+    proved += [
+        evidence(f"{count(c.stuck, 'request')} of {c.name} waited longer than 1 s while {c.moving} moved", *c.refs)
+        for c in waits
+    ]
+    if engine is not None:
+        proved.append(evidence(f"{engine.kind} (pid {engine.pid}) {engine.busy_reason}", *engine.busy_refs))
+    if not proved:
+        young = [c for c in facts.connections if c.owed]
+        proved.append(evidence(f"{count(len(young), 'debt')}, all young", *socket_refs(young)))
+    return Verdict(
+        code=Verdict.Code.NOT_STUCK,
+        summary=text,
+        confidence=level,
+        evidence=tuple(proved),
+        next_steps=() if level is Level.HIGH else ("Take another snapshot with a longer --window to be sure.",),
+    )

@@ -1,0 +1,178 @@
+"""ROUTER_DUAL_LEG: of a disaggregated pair one leg is over or never began, the other is silent, and the router waits.
+
+Proof, first form (decode failed, prefill never ends). For a router that sends both legs at once:
+- N downstream requests were read by the router and are owed for STUCK_MS or longer;
+- P of prefill's connections are owed and silent as long;
+- decode's connections owe fewer: min(N, P) minus those that decode owes are lost. Decode cannot have ended first in
+  good order, since it needs prefill's result;
+- a decode connection that is open and quiet might be a stream whose headers went out, so it counts as one that lives
+  unless decode's own numbers are 0, or its HTTP layer's, or the router's log says that decode failed.
+The holder is the router: it alone could answer, and it waits for both. That prefill is silent follows: its partner in
+the handshake is gone.
+
+Proof, second form (prefill gone, decode waits). Decode's connections are owed and silent, its scheduler keeps requests
+in a queue of disaggregation and counts no token, while nothing is owed by prefill and its scheduler has nothing, or
+there is no prefill engine. Prefill's answer alone is no sign: it ends early in good order.
+
+Blocked by sockets of the router or of decode that were not seen, and by debts that cannot be told.
+
+Lookalikes that it must not take: prefill owed with decode owed as well (both work, or one engine holds them); decode
+owed after prefill has answered (decode's turn); a router that sends one leg after the other; requests just arrived.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Debt, Facts
+from freezeframe.judge.correlate.thresholds import LONG_MS, slack
+from freezeframe.judge.model import Confidence, Evidence, Verdict
+from freezeframe.judge.verdicts._legs import Leg, router_legs
+from freezeframe.judge.verdicts._proof import runs, sends_both_legs, sockets_seen, stuck
+from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per router in this state."""
+    found = []
+    for router in facts.routers:
+        legs = router_legs(facts, router)
+        if legs is None or not sends_both_legs(facts, router) or not runs(facts, router):
+            continue
+        verdict = _decode_gone(facts, router, *legs) or _prefill_gone(facts, router, *legs)
+        if verdict is not None:
+            found.append(verdict)
+    return tuple(found)
+
+
+def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdict | None:
+    down = stuck(facts.to_server(router), Debt.ANSWER)
+    waiting = min(len(down), len(prefill.stuck))
+    lost = waiting - len(decode.owed) - len(decode.unclear)
+    if lost < 1 or (decode.owed and lost <= slack(waiting)):
+        return None
+    if not sockets_seen(facts, router, *decode.pids):
+        return None
+    failures = _failures(facts, router)
+    idle = decode.empty or any(e.gauges.http_active == 0 for e in decode.engines)
+    if decode.quiet and len(decode.unread) < lost and not idle and not failures:
+        return None
+    age = oldest(down)
+    proved = [
+        _downstream(facts, router),
+        evidence(
+            f"prefill leg: {count(len(prefill.stuck), 'connection')} open, request read, nothing answered for "
+            f"{seconds(oldest(prefill.stuck))}",
+            *socket_refs(prefill.stuck),
+        ),
+        _decode_leg(facts, router, decode),
+        *_numbers(prefill, decode),
+        *failures,
+    ]
+    twice = facts.two_looks or (age or 0) >= LONG_MS
+    agreed = all(c.agreed for c in prefill.stuck)
+    sure = twice and agreed and (idle or not (decode.quiet or decode.owed))
+    state = "answered and not read" if len(decode.unread) >= lost else "not there"
+    return Verdict(
+        code=Verdict.Code.ROUTER_DUAL_LEG,
+        hop="router",
+        holder_pids=(router,),
+        summary=f"The router (pid {router}) holds {count(lost, 'request')} of {who(facts, down)}, oldest "
+        f"{seconds(age)}: their prefill leg is open and silent, their decode leg is {state}.",
+        confidence=Level.HIGH if sure else Level.MEDIUM,
+        evidence=tuple(proved),
+        next_steps=(
+            f"Read decode's log for what ended its legs{_named(decode)}; the router's for 'Decode server'.",
+            "Cancel the clients' requests: the router then drops both legs. Else they end at its timeout (1800 s).",
+            "sglang-router 0.3.2 waits for both legs; smg 1.13 gives up both when one fails: consider it.",
+        ),
+        explains=lost,
+    )
+
+
+def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdict | None:
+    down = stuck(facts.to_server(router), Debt.ANSWER)
+    waiting = min(len(down), len(decode.stuck))
+    if waiting < 1 or prefill.owed or prefill.unclear or not sockets_seen(facts, router, *prefill.pids):
+        return None
+    waits_for_prefill = any((e.gauges.handover or 0) > 0 and not e.gauges.tokens_delta for e in decode.engines)
+    if not waits_for_prefill or (prefill.engines and not prefill.empty):
+        return None
+    age = oldest(down)
+    if not facts.two_looks and (age or 0) < LONG_MS:
+        return None
+    gone = "is empty" if prefill.engines else "has no engine on this host"
+    return Verdict(
+        code=Verdict.Code.ROUTER_DUAL_LEG,
+        hop="router",
+        holder_pids=(router,),
+        summary=f"The router (pid {router}) holds {count(waiting, 'request')} of {who(facts, down)}, oldest "
+        f"{seconds(age)}: their decode leg is open and waits for prefill, their prefill leg is not there.",
+        confidence=Level.MEDIUM,
+        evidence=(
+            _downstream(facts, router),
+            evidence(
+                f"decode leg: {count(len(decode.stuck), 'connection')} open, nothing answered for "
+                f"{seconds(oldest(decode.stuck))}",
+                *socket_refs(decode.stuck),
+            ),
+            evidence(f"prefill leg: no connection owed; prefill {gone}", *process_ref(facts, router)),
+            *_numbers(prefill, decode),
+            *_failures(facts, router),
+        ),
+        next_steps=(
+            f"Read prefill's log for why its legs ended{_named(prefill)}; restart prefill if it is gone.",
+            "Cancel the clients' requests: decode gives them up only at its own timeout.",
+        ),
+        explains=waiting,
+    )
+
+
+def _downstream(facts: Facts, router: int) -> Evidence:
+    down = stuck(facts.to_server(router), Debt.ANSWER)
+    return evidence(
+        f"the router has read {count(len(down), 'request')} and owes each its answer, the oldest for "
+        f"{seconds(oldest(down))}",
+        *socket_refs(down),
+    )
+
+
+def _decode_leg(facts: Facts, router: int, decode: Leg) -> Evidence:
+    if decode.unread:
+        text = f"decode leg: {count(len(decode.unread), 'connection')} answered, and not read by the router"
+        return evidence(text, *socket_refs(decode.unread))
+    if decode.owed:
+        text = f"decode leg: only {count(len(decode.owed), 'connection')} owed"
+        return evidence(text, *socket_refs(decode.owed))
+    if decode.quiet:
+        text = f"decode leg: no answer owed, {count(len(decode.quiet), 'connection')} idle"
+        return evidence(text, *socket_refs(decode.quiet))
+    return evidence("decode leg: no connection owed, none open", *process_ref(facts, router))
+
+
+def _numbers(prefill: Leg, decode: Leg) -> list[Evidence]:
+    found = []
+    for engine in (*prefill.engines, *decode.engines):
+        gauges = engine.gauges
+        if not gauges.known:
+            continue
+        text = (
+            f"{engine.kind} (pid {engine.pid}) says: {gauges.running:.0f} running, {gauges.waiting:.0f} waiting, "
+            f"{gauges.handover or 0:.0f} in its disaggregation queues"
+        )
+        found.append(evidence(text, *(f"metrics[{index}]" for index in gauges.indexes)))
+    return found
+
+
+def _failures(facts: Facts, router: int) -> list[Evidence]:
+    return [
+        evidence(
+            f"the router's log: {finding.meaning or finding.pattern}, {finding.count} times", f"log_findings[{index}]"
+        )
+        for index, finding in enumerate(facts.snapshot.log_findings)
+        if finding.pid == router and ("decode" in finding.pattern or "prefill" in finding.pattern)
+    ]
+
+
+def _named(leg: Leg) -> str:
+    return f" (pid {', '.join(str(e.pid) for e in leg.engines)})" if leg.engines else ""

@@ -1,0 +1,74 @@
+"""UNDETERMINED: requests are stuck, or may be, and no rule is proved. Says which evidence is missing.
+
+It stands when no other verdict does.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.correlate.thresholds import LONG_MS
+from freezeframe.judge.model import Confidence, Outcome, Verdict
+from freezeframe.judge.verdicts._proof import stuck
+from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs
+from freezeframe.judge.verdicts.idle import stalled
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """Exactly one verdict."""
+    if not facts.routers and not facts.engines:
+        return (_verdict("No router and no engine was found on this host.", facts),)
+    if facts.stuck:
+        text = f"{count(facts.stuck, 'request')} wait, oldest {seconds(facts.oldest_stuck_ms)}, and no hop is proved"
+        return (_verdict(f"{text} to hold them.", facts),)
+    if not facts.collected("snapshot_sockets"):
+        return (_verdict("The sockets were not all seen: whether requests wait is not known.", facts),)
+    if (quiet := stalled(facts)) > 0:
+        text = (
+            f"No answer is owed, but {count(quiet, 'connection')} to engines are open and quiet for too long to be idle"
+        )
+        return (_verdict(f"{text}: answers may have stalled.", facts),)
+    return (_verdict("No request of a client is owed, but not all that was seen is at rest.", facts),)
+
+
+def _verdict(summary: str, facts: Facts) -> Verdict:
+    proved = []
+    for hop in facts.hops:
+        servers = [c for c in facts.connections if c.server_pid in hop.pids]
+        if waiting := stuck(servers):
+            text = f"{hop.name}: owes {count(len(waiting), 'answer')}, the oldest for {seconds(oldest(waiting))}"
+            proved.append(evidence(text, *socket_refs(waiting)))
+    for engine in facts.engines:
+        if engine.busy_reason:
+            text = f"{engine.kind} (pid {engine.pid}): {engine.busy_reason}"
+            proved.append(evidence(text, *(engine.busy_refs or process_ref(facts, engine.pid))))
+    return Verdict(
+        code=Verdict.Code.UNDETERMINED,
+        summary=summary,
+        confidence=Level.LOW,
+        evidence=tuple(proved),
+        next_steps=_next_steps(facts),
+        explains=0,
+    )
+
+
+def _next_steps(facts: Facts) -> tuple[str, ...]:
+    steps = [
+        f"Get {outcome.collector}: {outcome.hint}"
+        for outcome in facts.outcomes.values()
+        if outcome.hint and _missing(outcome)
+    ]
+    if not facts.two_looks:
+        steps.append("Take two looks: --window 1 or more.")
+    elif facts.stuck and (facts.oldest_stuck_ms or 0) < LONG_MS:
+        steps.append("Take another snapshot in 10 s: silence of that length tells a long prefill from a stuck request.")
+    if any(not engine.gauges.known for engine in facts.engines):
+        steps.append("Start the engines with --enable-metrics: their queues would tell where requests are.")
+    if facts.group is None and facts.stuck:
+        steps.append("Name the client that matters with --client PID or ADDR.")
+    return tuple(steps) or ("Compare with another snapshot: freezeframe diff A B.",)
+
+
+def _missing(outcome: Outcome) -> bool:
+    return outcome.status not in {Outcome.Status.OK, Outcome.Status.UNSPECIFIED}

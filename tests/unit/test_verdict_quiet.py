@@ -1,0 +1,126 @@
+"""NOT_STUCK, IDLE and UNDETERMINED: the verdicts that accuse nobody."""
+
+from __future__ import annotations
+
+from freezeframe.judge.model import Confidence, Verdict
+from tests.support.scene import Scene
+
+Code = Verdict.Code
+Level = Confidence.Level
+
+
+def test_streaming_is_not_stuck():
+    scene = Scene()
+    harness, router = scene.client(), scene.router()
+    prefill, decode = scene.engine("prefill"), scene.engine("decode")
+    scene.streams(harness, router, 28)
+    scene.owed(harness, router, 2, age_ms=-950)
+    scene.streams(router, decode, 28)
+    scene.owed(router, prefill, 2, age_ms=-950)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence, verdict.holder_pids) == (Code.NOT_STUCK, Level.HIGH, ())
+    assert verdict.summary == "30 requests in flight, bytes flow to 28 connections."
+
+
+def test_a_queue_that_moves_is_not_stuck():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.streams(harness, router, 8)
+    scene.owed(harness, router, 22, age_ms=4_000)
+    scene.streams(router, engine, 8)
+    scene.owed(router, engine, 22, age_ms=4_000)
+    scene.gauges(engine, running=8, waiting=22, tokens=400)
+    assert scene.verdict().code is Code.NOT_STUCK
+
+
+def test_a_long_prefill_that_counts_tokens_is_not_stuck():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, engine, 30, age_ms=5_000)
+    scene.gauges(engine, running=30, tokens=4_096)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.NOT_STUCK, Level.MEDIUM)
+
+
+def test_the_tokens_of_a_health_check_or_of_a_stray_are_no_progress():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, engine, 30, age_ms=5_000)
+    scene.gauges(engine, tokens=2)
+    assert scene.verdict().code is not Code.NOT_STUCK
+    stray = scene.client("stray.py")
+    scene.streams(stray, router)
+    scene.streams(router, engine)
+    scene.gauges(engine, running=1, tokens=50)
+    assert scene.verdict().code is not Code.NOT_STUCK
+
+
+def test_idle_with_keep_alives():
+    scene = Scene()
+    harness, router = scene.client(), scene.router()
+    prefill, decode = scene.engine("prefill"), scene.engine("decode")
+    scene.idle(harness, router, 30, age_ms=60_000)
+    scene.idle(router, decode, 3, age_ms=2_000)
+    scene.gauges(prefill)
+    scene.gauges(decode)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence, verdict.holder_pids) == (Code.IDLE, Level.HIGH, ())
+    assert {r.hop for r in verdict.ruled_out} >= {"router", "prefill", "decode"}
+
+
+def test_idle_while_schedulers_spin():
+    scene = Scene()
+    scene.router()
+    engine = scene.engine()
+    scene.state(engine.scheduler, "R", cpu_ms=1000)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.IDLE
+
+
+def test_idle_with_one_look_is_low():
+    scene = Scene(window_ms=0)
+    scene.idle(scene.client(), scene.router(), 30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.IDLE, Level.LOW)
+    assert any("one look" in unknown for unknown in verdict.unknowns)
+
+
+def test_scrapes_and_health_checks_leave_it_idle():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.owed(router, engine, 1, age_ms=300)
+    scene.idle("10.0.0.9", engine, 1, age_ms=20)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.IDLE
+
+
+def test_answers_that_stalled_are_not_called_idle():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.idle(harness, router, 30, age_ms=40_000)
+    scene.idle(router, engine, 30, age_ms=40_000)
+    verdict = scene.verdict()
+    assert verdict.code is Code.UNDETERMINED
+    assert "30 connections to engines are open and quiet for too long" in verdict.summary
+
+
+def test_requests_in_a_scheduler_are_not_called_idle():
+    scene = Scene()
+    scene.router()
+    scene.gauges(scene.engine(), running=30)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_an_empty_host_is_undetermined():
+    verdict = Scene().verdict()
+    assert (verdict.code, verdict.summary) == (Code.UNDETERMINED, "No router and no engine was found on this host.")
+
+
+def test_missing_sockets_are_undetermined_and_named():
+    scene = Scene()
+    scene.router()
+    verdict = scene.lose("snapshot_sockets").verdict()
+    assert verdict.code is Code.UNDETERMINED
+    assert verdict.unknowns == ("snapshot_sockets ran out of time: looking",)
