@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass, fields
 
 from freezeframe.judge.model import Process
 
+# Environment variable in which the supervisor tells its children its pid: what belongs to the agent is no target.
+SUPERVISOR_VARIABLE = "FREEZEFRAME_SUPERVISOR_PID"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

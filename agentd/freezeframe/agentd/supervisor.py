@@ -24,6 +24,7 @@ import structlog
 
 from freezeframe.agentd import channel
 from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE
 from freezeframe.agentd.launcher import INTRODUCTION
 
 LOCK = "agentd.lock"
@@ -114,7 +115,7 @@ class Supervisor:
             pass_fds=(theirs.fileno(),),
             # A signal for the supervisor's group is the supervisor's to hand on.
             start_new_session=True,
-            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
+            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0", SUPERVISOR_VARIABLE: str(os.getpid())},
         )
         theirs.close()
         child = _Child(spec, process, ours, os.pidfd_open(process.pid), time.monotonic())

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
+from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
+from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
+from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
 from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
 
+# The first two are first steps of every capture; the others in the order in which they are shown.
 COLLECTORS: tuple[Collector, ...] = (
     FIND_PROCESSES,
+    READ_COMMAND_LINES,
     SNAPSHOT_PROCESSES,
+    SNAPSHOT_PYTHON_STACKS,
     SNAPSHOT_SOCKETS,
+    SNAPSHOT_HOST,
 )

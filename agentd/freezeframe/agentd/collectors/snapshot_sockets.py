@@ -20,7 +20,7 @@ from freezeframe.agentd.host import Host, sock_diag
 from freezeframe.agentd.host.descriptors import Owners
 from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket, UnixSocket
 from freezeframe.agentd.host.text import escape
-from freezeframe.agentd.jobs import Job
+from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE, Job
 from freezeframe.judge.model import Snapshot, Socket
 
 # Hops from a target to the last process whose connections are brought: client, gateway, proxy, and one to spare.
@@ -290,36 +290,18 @@ def _namespace(proc: str, pid: int | str) -> int:
 
 def _agent_pids(proc: str) -> set[int]:
     """The agent's own processes, whose probes and sockets are not the patient's: this worker, its parents, theirs."""
-    own = {os.getpid()}
     launcher = os.getppid()
-    if launcher <= 1:
-        return own
-    own.add(launcher)
-    own |= _children(proc, launcher)
-    supervisor = _parent(proc, launcher)
-    if supervisor > 1 and _is_agent(proc, supervisor):
-        own.add(supervisor)
-        own |= _children(proc, supervisor)
-    return own
+    own = {os.getpid(), launcher} | _children(proc, launcher)
+    supervisor = os.environ.get(SUPERVISOR_VARIABLE, "")
+    if supervisor.isdecimal():
+        own |= {int(supervisor)} | _children(proc, int(supervisor))
+    return own - {0, 1}
 
 
 def _children(proc: str, pid: int) -> set[int]:
     with contextlib.suppress(OSError), open(f"{proc}/{pid}/task/{pid}/children", encoding="ascii") as stream:
         return set(map(int, stream.read().split()))
     return set()
-
-
-def _parent(proc: str, pid: int) -> int:
-    with contextlib.suppress(OSError, IndexError, ValueError), open(f"{proc}/{pid}/stat", "rb") as stream:
-        return int(stream.read().rpartition(b")")[2].split()[1])
-    return 0
-
-
-def _is_agent(proc: str, pid: int) -> bool:
-    """Whether the launcher's parent is a supervisor of ours: it runs the same program."""
-    with contextlib.suppress(OSError):
-        return os.readlink(f"{proc}/{pid}/exe") == os.readlink(f"{proc}/self/exe")
-    return False
 
 
 SNAPSHOT_SOCKETS = Collector(name="snapshot_sockets", tier=Tier.LOCK_FREE, collect=collect, wants=lambda _target: True)

@@ -1,0 +1,109 @@
+"""The engine over the real collectors and a real serving bed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from freezeframe.agentd.capture import CaptureSpec, Step
+from freezeframe.agentd.collectors import COLLECTORS
+from freezeframe.agentd.engine import INTERNAL, Engine
+from freezeframe.agentd.errors import UnknownCollectorError
+from freezeframe.agentd.pidfds import Held
+from freezeframe.agentd.workers import Workers
+from freezeframe.judge.correlate.roles import serving_processes
+from freezeframe.judge.model import Meta, Outcome, Process, Snapshot
+from tests.bed.bed import Bed
+from tests.support.launching import real_workers
+
+pytestmark = pytest.mark.needs("root", "e2e")
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Bed]:
+    with Bed.start(wedge="router-dual-leg", stray=True) as running:
+        running.wait_wedged()
+        yield running
+
+
+def make_engine(workers: Workers) -> Engine:
+    return Engine(
+        workers=workers,
+        collectors=COLLECTORS,
+        serving=serving_processes,
+        conclude=lambda snapshot: snapshot,
+        hold=Held,
+        identity=Meta(host="gpu-07", agent_version="0.1.0", boot_id="b"),
+    )
+
+
+async def capture(spec: CaptureSpec, steps: list[Step] | None = None) -> Snapshot:
+    async with real_workers() as workers:
+        engine = make_engine(workers)
+        await engine.warm()
+        return await engine.capture(spec, (steps if steps is not None else []).append)
+
+
+async def test_every_process_of_the_bed_is_found_with_its_role(bed: Bed) -> None:
+    snapshot = await capture(CaptureSpec(window_ms=0.0))
+    role = {process.pid: process.role for process in snapshot.processes}
+    kind = {process.pid: process.disaggregation for process in snapshot.processes}
+    for name in ("prefill", "decode"):
+        engine = bed.pids.engines[name]
+        assert role[engine.http] is Process.Role.ENGINE_HTTP
+        assert role[engine.scheduler] is Process.Role.SCHEDULER
+        assert role[engine.detokenizer] is Process.Role.DETOKENIZER
+        assert {kind[engine.http], kind[engine.scheduler], kind[engine.detokenizer]} == {name}
+    assert role[bed.pids.router] is Process.Role.ROUTER
+    assert role[bed.pids.harness] is Process.Role.CLIENT
+    assert bed.pids.stray is not None
+    assert role[bed.pids.stray] is Process.Role.CLIENT
+
+
+async def test_a_capture_has_an_outcome_of_each_collector_and_what_it_brought(bed: Bed) -> None:
+    steps: list[Step] = []
+    begin = time.monotonic()
+    snapshot = await capture(CaptureSpec(window_ms=300.0, note="n"), steps)
+    assert time.monotonic() - begin < 20
+    names = [collector.name for collector in COLLECTORS if collector.name not in INTERNAL]
+    told = [outcome for outcome in snapshot.outcomes if outcome.collector not in INTERNAL]
+    assert [outcome.collector for outcome in told] == names
+    assert {outcome.collector: outcome.status for outcome in told} == dict.fromkeys(names, Outcome.Status.OK), told
+    assert {step.collector for step in steps if step.outcome is not None} == set(names)
+    edges = Counter((each.pid, each.peer_pid) for each in snapshot.sockets if each.family == "tcp" and each.accepted)
+    assert edges[bed.pids.router, bed.pids.harness] == 30
+    assert edges[bed.pids.prefill.http, bed.pids.router] >= 30
+    stack = next(each for each in snapshot.python_threads if each.pid == bed.pids.harness)
+    assert stack.frames
+    assert snapshot.meta is not None
+    assert (snapshot.meta.host, snapshot.meta.note, snapshot.meta.window_ms) == ("gpu-07", "n", 300.0)
+    (harness,) = [process for process in snapshot.processes if process.pid == bed.pids.harness]
+    assert harness.threads[0].cpu_ms_delta is not None
+    assert harness.cpu_ms_delta is not None
+
+
+async def test_a_stream_moves_and_hung_requests_do_not(bed: Bed) -> None:
+    snapshot = await capture(CaptureSpec(window_ms=500.0, only=("snapshot_sockets",)))
+    moved = {
+        each.pid for each in snapshot.sockets if each.family == "tcp" and not each.accepted and each.bytes_in_delta
+    }
+    assert bed.pids.stray in moved
+    assert bed.pids.harness not in moved
+    skipped = [each for each in snapshot.outcomes if each.status is Outcome.Status.SKIPPED]
+    assert {each.detail for each in skipped} == {"not asked for"}
+
+
+async def test_an_unknown_collector_is_refused() -> None:
+    async with real_workers() as workers:
+        with pytest.raises(UnknownCollectorError, match="there is no collector 'snapshot_sokets'"):
+            await make_engine(workers).capture(CaptureSpec(only=("snapshot_sokets",)), lambda _step: None)
+
+
+async def test_an_impossible_deadline_still_gives_a_snapshot(bed: Bed) -> None:
+    begin = time.monotonic()
+    snapshot = await capture(CaptureSpec(window_ms=1000.0, deadline_ms=300.0))
+    assert snapshot.outcomes
+    assert time.monotonic() - begin < 15
