@@ -8,7 +8,7 @@ go on to reach their clients. One thread also means that no two calls change the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
 
@@ -41,7 +41,7 @@ class Store:
         """List what is kept, newest first, at most `limit` (0 = all)."""
         return await self._do("listing the store", lambda: self._opened().kept(limit))
 
-    async def read(self, snapshot_id: str) -> AsyncIterator[tuple[str, bytes]]:
+    async def read(self, snapshot_id: str) -> AsyncGenerator[tuple[str, bytes], None]:
         """Stream a file in chunks of at most 1 MiB, each with the file's id; "latest" is the newest.
 
         Raises UnknownSnapshotError, SnapshotDamagedError.

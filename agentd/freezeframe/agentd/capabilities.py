@@ -1,0 +1,199 @@
+"""What this host lets the agent see, and the command that mends what is missing: the content of `doctor`.
+
+`probe` reads files of the kernel and looks for libraries without importing them. It speaks of the process that calls
+it, so it is called where the capabilities are: in a worker of the launcher, not in the front.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """As in freezeframe.v1.Capability."""
+
+    PRESENT = 1
+    LIMITED = 2
+    ABSENT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capability:
+    """One thing that the agent can or cannot do."""
+
+    name: str
+    state: State
+    # What was found.
+    detail: str = ""
+    # The command or grant that mends it; empty when nothing is to mend.
+    hint: str = ""
+
+
+# Bit, name, what is missing without it. Numbers are those of linux/capability.h.
+_BITS = (
+    (39, "CAP_BPF", "the recorder"),
+    (38, "CAP_PERFMON", "the recorder"),
+    (19, "CAP_SYS_PTRACE", "stacks, sockets' owners and syscalls of other users' processes"),
+    (2, "CAP_DAC_READ_SEARCH", "file descriptors and logs of other users' processes"),
+    (34, "CAP_SYSLOG", "the kernel's log"),
+    (21, "CAP_SYS_ADMIN", "kernel stacks and sockets of other network namespaces"),
+)
+_OPTIONAL = "CAP_SYS_ADMIN"
+_UNIT = "systemctl edit freezeframe-agentd: AmbientCapabilities="
+
+# Where distributions put python3-bpfcc.
+_DISTRIBUTION = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages", "/usr/lib64/python3/site-packages")
+
+
+def probe(
+    *,
+    root: str = "/",
+    euid: int | None = None,
+    version: Callable[[str], str] = importlib.metadata.version,
+    bcc_paths: Sequence[str] = _DISTRIBUTION,
+) -> tuple[Capability, ...]:
+    """Look at the host below `root`. Never raises: what cannot be read is a capability that is LIMITED or ABSENT."""
+    euid = os.geteuid() if euid is None else euid
+    return (
+        _root(euid),
+        *_capability_bits(_read(root, "proc/self/status")),
+        _py_spy(version),
+        _pyroute2(version),
+        _kernel(_read(root, "proc/sys/kernel/osrelease")),
+        _tracefs(root),
+        _btf(root),
+        _bcc(bcc_paths),
+        _lockdown(_read(root, "sys/kernel/security/lockdown")),
+    )
+
+
+def _read(root: str, path: str) -> str | None:
+    try:
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as stream:
+            return stream.read(65536)
+    except OSError:
+        return None
+
+
+def _root(euid: int) -> Capability:
+    if euid == 0:
+        return Capability(name="root", state=State.PRESENT, detail="runs as root")
+    return Capability(
+        name="root",
+        state=State.LIMITED,
+        detail=f"runs as uid {euid}: without the capabilities below it sees that user's processes only",
+        hint="sudo systemctl start freezeframe-agentd, or: sudo freezeframe snap --embedded",
+    )
+
+
+def _capability_bits(status: str | None) -> list[Capability]:
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status or "", re.MULTILINE)
+    if match is None:
+        detail = "reading CapEff of /proc/self/status: not there"
+        return [Capability(name=name, state=State.LIMITED, detail=detail) for _, name, _ in _BITS]
+    effective = int(match.group(1), 16)
+    found = []
+    for bit, name, without in _BITS:
+        if effective >> bit & 1:
+            found.append(Capability(name=name, state=State.PRESENT))
+        else:
+            state = State.LIMITED if name == _OPTIONAL else State.ABSENT
+            found.append(Capability(name=name, state=state, detail=f"without it: no {without}", hint=f"{_UNIT}{name}"))
+    return found
+
+
+def _py_spy(version: Callable[[str], str]) -> Capability:
+    install = "pip install 'freezeframe[agent]'"
+    try:
+        found = version("py-spy")
+    except importlib.metadata.PackageNotFoundError:
+        return Capability(name="py-spy", state=State.ABSENT, detail="not installed: no Python stacks", hint=install)
+    path = os.path.join(sysconfig.get_path("scripts"), "py-spy")
+    if not os.access(path, os.X_OK):
+        return Capability(
+            name="py-spy",
+            state=State.ABSENT,
+            detail=f"{found} is installed, but {path} cannot be executed",
+            hint="pip install --force-reinstall py-spy",
+        )
+    return Capability(name="py-spy", state=State.PRESENT, detail=f"{found} at {path}")
+
+
+def _pyroute2(version: Callable[[str], str]) -> Capability:
+    try:
+        return Capability(name="pyroute2", state=State.PRESENT, detail=version("pyroute2"))
+    except importlib.metadata.PackageNotFoundError:
+        return Capability(
+            name="pyroute2",
+            state=State.ABSENT,
+            detail="not installed: no sockets",
+            hint="pip install 'freezeframe[agent]'",
+        )
+
+
+def _kernel(release: str | None) -> Capability:
+    if not release:
+        return Capability(name="kernel", state=State.LIMITED, detail="reading /proc/sys/kernel/osrelease: not there")
+    return Capability(name="kernel", state=State.PRESENT, detail=release.strip())
+
+
+def _tracefs(root: str) -> Capability:
+    for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
+        if os.access(os.path.join(root, path, "events"), os.R_OK):
+            return Capability(name="tracefs", state=State.PRESENT, detail=f"/{path}")
+    return Capability(
+        name="tracefs",
+        state=State.ABSENT,
+        detail="not mounted, or not readable",
+        hint="mount -t tracefs tracefs /sys/kernel/tracing",
+    )
+
+
+def _btf(root: str) -> Capability:
+    if os.access(os.path.join(root, "sys/kernel/btf/vmlinux"), os.R_OK):
+        return Capability(name="BTF", state=State.PRESENT, detail="/sys/kernel/btf/vmlinux")
+    return Capability(
+        name="BTF",
+        state=State.ABSENT,
+        detail="no /sys/kernel/btf/vmlinux: the kernel was built without CONFIG_DEBUG_INFO_BTF",
+        hint="boot a kernel of the distribution",
+    )
+
+
+def _bcc(paths: Sequence[str]) -> Capability:
+    """Look for the distribution's bcc; the package of that name on PyPI is another thing."""
+    install = "apt install python3-bpfcc, or: dnf install python3-bcc"
+    own = importlib.util.find_spec("bcc")
+    for spec in (own, importlib.machinery.PathFinder.find_spec("bcc", list(paths))):
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            if os.path.exists(os.path.join(folder, "libbcc.py")):
+                return Capability(name="bcc", state=State.PRESENT, detail=folder)
+    if own is not None:
+        return Capability(
+            name="bcc",
+            state=State.ABSENT,
+            detail="the installed package bcc is the unrelated one from PyPI",
+            hint=f"pip uninstall bcc; {install}",
+        )
+    return Capability(name="bcc", state=State.ABSENT, detail="not installed: no recorder", hint=install)
+
+
+def _lockdown(text: str | None) -> Capability:
+    match = re.search(r"\[(\w+)\]", text or "")
+    level = match.group(1) if match else "none"
+    if level == "confidentiality":
+        return Capability(
+            name="lockdown",
+            state=State.LIMITED,
+            detail="confidentiality: BPF programs cannot read kernel memory",
+            hint="boot with lockdown=integrity",
+        )
+    return Capability(name="lockdown", state=State.PRESENT, detail=level)

@@ -1,0 +1,117 @@
+"""What a client asks for, as the agent grants it: the agent's limits are the last word, nothing is cut silently."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import math
+from collections.abc import Collection, Iterable
+
+from freezeframe.agentd.capture import CaptureSpec
+from freezeframe.agentd.config import CaptureLimits
+from freezeframe.agentd.errors import BadRequestError, UnknownCollectorError
+from freezeframe.agentd.host.text import escape
+from freezeframe.v1 import service_pb2
+
+# The kernel's highest pid_max.
+_MAX_PID = 4_194_304
+_MAX_PIDS = 1000
+_MAX_NOTE_BYTES = 4096
+
+
+def capture_spec(
+    request: service_pb2.CaptureRequest, limits: CaptureLimits, collectors: Collection[str]
+) -> CaptureSpec:
+    """Turn a request into a spec; equal requests give equal specs. Raises BadRequestError, UnknownCollectorError."""
+    window_ms = limits.window_s * 1000.0
+    if request.HasField("window_ms"):
+        window_ms = _bounded("--window", request.window_ms, limits.max_window_s, "capture.max_window_s")
+    profile_ms = _bounded("--profile", request.profile_s * 1000.0, limits.max_profile_s, "capture.max_profile_s")
+    # Without a deadline of the client's, what it asks for fits.
+    deadline_ms = min(limits.deadline_s * 1000.0 + max(window_ms, profile_ms), limits.max_deadline_s * 1000.0)
+    if request.HasField("deadline_ms"):
+        deadline_ms = _bounded("--deadline", request.deadline_ms, limits.max_deadline_s, "capture.max_deadline_s")
+    if deadline_ms <= max(window_ms, profile_ms):
+        raise BadRequestError(
+            f"a deadline of {deadline_ms / 1000:g} s leaves no time beside a window or profile of "
+            f"{max(window_ms, profile_ms) / 1000:g} s",
+            "raise --deadline or lower --window and --profile",
+        )
+    if request.allow_seize and not limits.allow_seize:
+        raise BadRequestError(
+            "--allow-seize is not allowed on this host", "allow it in the agent's configuration: capture.allow_seize"
+        )
+    only = _names(request.only, collectors)
+    skip = _names(request.skip, collectors)
+    if only and set(only) <= set(skip):
+        raise BadRequestError("--only and --skip leave no collector", "take one of them away")
+    note = request.note.encode("utf-8", "surrogatepass")
+    if len(note) > _MAX_NOTE_BYTES:
+        raise BadRequestError(f"--note has {len(note):,} bytes; at most {_MAX_NOTE_BYTES:,} are kept", "shorten it")
+    return CaptureSpec(
+        window_ms=window_ms,
+        deadline_ms=deadline_ms,
+        pids=_pids(request.pids),
+        client_pid=_pid(request.client_pid) if request.HasField("client_pid") else None,
+        client_address=_address(request.client_address) if request.HasField("client_address") else "",
+        only=only,
+        skip=skip,
+        profile_s=request.profile_s,
+        allow_seize=request.allow_seize,
+        note=escape(note),
+    )
+
+
+def _bounded(option: str, value_ms: float, max_s: float, key: str) -> float:
+    if not math.isfinite(value_ms) or value_ms < 0:
+        raise BadRequestError(f"{option} must be a number of seconds, 0 or more", f"give {option} from 0 to {max_s:g}")
+    if value_ms > max_s * 1000.0:
+        raise BadRequestError(
+            f"{option} {value_ms / 1000:g} is more than this agent allows ({max_s:g} s)",
+            f"lower it, or raise {key} in the agent's configuration",
+        )
+    return value_ms
+
+
+def _pid(pid: int) -> int:
+    if not 0 < pid <= _MAX_PID:
+        raise BadRequestError(f"{pid} is no pid", f"a pid is a number from 1 to {_MAX_PID}")
+    return pid
+
+
+def _pids(pids: Collection[int]) -> tuple[int, ...]:
+    if len(pids) > _MAX_PIDS:
+        raise BadRequestError(f"{len(pids):,} pids were given; at most {_MAX_PIDS:,} are taken", "give the leaders")
+    return tuple(sorted({_pid(pid) for pid in pids}))
+
+
+def _address(text: str) -> str:
+    """Give "10.0.0.7", "10.0.0.7:4000", "fd00::1" or "[fd00::1]:4000" in one spelling."""
+    host, port = text, ""
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        bracket_is_right = port == "" or port.startswith(":")
+        host, port = (host, port.removeprefix(":")) if bracket_is_right else ("", "")
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    try:
+        address = ipaddress.ip_address(host)
+        if not port:
+            return str(address)
+        number = int(port) if port.isascii() and port.isdecimal() else 0
+    except ValueError:
+        number = 0
+    if not 0 < number <= 65535:  # noqa: PLR2004 - the last port
+        raise BadRequestError(f"{text[:100]!r} is no client", "--client takes a pid or an address such as 10.0.0.7")
+    return f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"  # noqa: PLR2004 - IPv6
+
+
+def _names(names: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name[:100], known, n=1)
+            raise UnknownCollectorError(
+                f"reading --only and --skip: there is no collector {name[:100]!r}",
+                f"did you mean {near[0]}?" if near else f"collectors: {', '.join(sorted(known))}",
+            )
+    return tuple(sorted(set(names)))

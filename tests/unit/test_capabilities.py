@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd.capabilities import Capability, State, probe
+
+FULL = (1 << 41) - 1
+WITHOUT_ADMIN = FULL & ~(1 << 21)
+
+
+def host(
+    root: Path, *, effective: int = FULL, lockdown: str = "none [integrity] confidentiality", tracing: bool = True
+) -> str:
+    for folder in ("proc/self", "proc/sys/kernel", "sys/kernel/security", "sys/kernel/btf"):
+        (root / folder).mkdir(parents=True)
+    (root / "proc/self/status").write_text(f"Name:\tx\nCapPrm:\t0\nCapEff:\t{effective:016x}\n")
+    (root / "proc/sys/kernel/osrelease").write_text("6.18.0-test\n")
+    (root / "sys/kernel/security/lockdown").write_text(lockdown + "\n")
+    (root / "sys/kernel/btf/vmlinux").write_text("")
+    if tracing:
+        (root / "sys/kernel/tracing/events").mkdir(parents=True)
+    return str(root)
+
+
+def missing(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def by_name(found: tuple[Capability, ...]) -> dict[str, Capability]:
+    return {each.name: each for each in found}
+
+
+def test_a_host_that_has_everything(tmp_path: Path) -> None:
+    (tmp_path / "dist/bcc").mkdir(parents=True)
+    (tmp_path / "dist/bcc/__init__.py").write_text("")
+    (tmp_path / "dist/bcc/libbcc.py").write_text("")
+    found = probe(root=host(tmp_path / "host"), euid=0, bcc_paths=[str(tmp_path / "dist")])
+    assert [each.name for each in found] == [
+        "root", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG", "CAP_SYS_ADMIN",
+        "py-spy", "pyroute2", "kernel", "tracefs", "BTF", "bcc", "lockdown",
+    ]  # fmt: skip
+    assert {each.state for each in found} == {State.PRESENT}
+    assert {each.hint for each in found} == {""}
+    named = by_name(found)
+    assert named["kernel"].detail == "6.18.0-test"
+    assert named["lockdown"].detail == "integrity"
+    assert named["bcc"].detail == str(tmp_path / "dist/bcc")
+    assert named["py-spy"].detail.startswith(importlib.metadata.version("py-spy"))
+
+
+def test_a_user_without_anything(tmp_path: Path) -> None:
+    found = by_name(probe(root=str(tmp_path), euid=1000, version=missing, bcc_paths=[]))
+    for name, state in (
+        ("root", State.LIMITED),
+        ("CAP_BPF", State.LIMITED),
+        ("py-spy", State.ABSENT),
+        ("pyroute2", State.ABSENT),
+        ("tracefs", State.ABSENT),
+        ("BTF", State.ABSENT),
+        ("bcc", State.ABSENT),
+    ):
+        assert found[name].state == state, name
+    assert found["pyroute2"].hint == "pip install 'freezeframe[agent]'"
+    assert found["bcc"].hint == "apt install python3-bpfcc, or: dnf install python3-bcc"
+
+
+@pytest.mark.parametrize(
+    ("effective", "absent"),
+    [
+        (WITHOUT_ADMIN, {"CAP_SYS_ADMIN": State.LIMITED}),
+        (FULL & ~(1 << 19), {"CAP_SYS_PTRACE": State.ABSENT}),
+        (FULL & ~(1 << 39) & ~(1 << 38), {"CAP_BPF": State.ABSENT, "CAP_PERFMON": State.ABSENT}),
+        (FULL & ~(1 << 2) & ~(1 << 34), {"CAP_DAC_READ_SEARCH": State.ABSENT, "CAP_SYSLOG": State.ABSENT}),
+    ],
+)
+def test_each_bit_counts(tmp_path: Path, effective: int, absent: dict[str, State]) -> None:
+    found = probe(root=host(tmp_path, effective=effective), euid=1000)
+    bits = [each for each in found if each.name.startswith("CAP_")]
+    assert {each.name: each.state for each in bits if each.state is not State.PRESENT} == absent
+    for each in bits:
+        if each.name in absent:
+            assert each.hint == f"systemctl edit freezeframe-agentd: AmbientCapabilities={each.name}"
+
+
+def test_the_unrelated_bcc_is_told_from_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pypi/bcc").mkdir(parents=True)
+    (tmp_path / "pypi/bcc/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "pypi"))
+    found = by_name(probe(root=host(tmp_path / "host"), euid=0, bcc_paths=[]))
+    assert found["bcc"].detail == "the installed package bcc is the unrelated one from PyPI"
+
+
+def test_lockdown_that_takes_reads_away(tmp_path: Path) -> None:
+    found = by_name(probe(root=host(tmp_path, lockdown="none integrity [confidentiality]"), euid=0))
+    assert found["lockdown"].state == State.LIMITED
+
+
+def test_this_host_can_be_looked_at() -> None:
+    assert len(probe()) == 14
