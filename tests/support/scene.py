@@ -9,7 +9,7 @@
     scene.gauges(prefill, bootstrap=30)
     verdict = scene.conclude().verdict
 
-Ages are those of the first look. Nothing moves on a connection unless it says so.
+Ages are those of the last look. Nothing moves on a connection unless it says so.
 """
 
 from __future__ import annotations

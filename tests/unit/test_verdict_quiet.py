@@ -14,9 +14,9 @@ def test_streaming_is_not_stuck():
     harness, router = scene.client(), scene.router()
     prefill, decode = scene.engine("prefill"), scene.engine("decode")
     scene.streams(harness, router, 28)
-    scene.owed(harness, router, 2, age_ms=-950)
+    scene.owed(harness, router, 2, age_ms=50)
     scene.streams(router, decode, 28)
-    scene.owed(router, prefill, 2, age_ms=-950)
+    scene.owed(router, prefill, 2, age_ms=50)
     verdict = scene.verdict()
     assert (verdict.code, verdict.confidence, verdict.holder_pids) == (Code.NOT_STUCK, Level.HIGH, ())
     assert verdict.summary == "30 requests in flight, bytes flow to 28 connections."

@@ -29,7 +29,7 @@ def test_decode_gone_and_prefill_silent():
     assert verdict.confidence is Level.HIGH
     assert verdict.explains == 30
     assert verdict.summary == (
-        f"The router (pid {router}) holds 30 requests of harness.py (pid {harness}), oldest 42 s: "
+        f"The router (pid {router}) holds 30 requests of harness.py (pid {harness}), oldest 41 s: "
         "their prefill leg is open and silent, their decode leg is not there."
     )
     assert [r.hop for r in verdict.ruled_out] == ["client", "decode", "scheduler of decode"]
@@ -108,8 +108,8 @@ def test_near_miss_decodes_turn():
 
 def test_near_miss_requests_just_arrived():
     scene, harness, router, prefill, decode = pair()
-    scene.owed(harness, router, 30, age_ms=-900)
-    scene.owed(router, prefill, 30, age_ms=-900)
+    scene.owed(harness, router, 30, age_ms=100)
+    scene.owed(router, prefill, 30, age_ms=100)
     scene.gauges(decode)
     assert scene.verdict().code is Code.NOT_STUCK
 

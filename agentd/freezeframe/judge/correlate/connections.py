@@ -8,8 +8,8 @@ What tcp_info can say, from one look:
 - client end with bytes in its receive queue: it has not read them. The FIN of a closed peer counts as one byte there;
 - no owner and no inode at the server, and the listener has a backlog: not accepted;
 - last byte out newer than last byte in at the server: an idle keep-alive, or a stream between two chunks.
-Only two looks can tell these last two apart, by bytes that move. A connection on which bytes moved between the looks,
-or that was there at one look only, has a debt of age 0: it can be in flight, never stuck.
+Only two looks can tell these last two apart, by bytes that move. Debts and ages are those of the last look. A
+connection that was there at one of two looks only has a debt of age 0: it can be in flight, never stuck.
 """
 
 from __future__ import annotations
@@ -120,18 +120,9 @@ def _join(
     debt, agreed = _debt(c, s, listener)
     up = _first(s and s.bytes_in_delta, c and c.bytes_out_delta)
     down = _first(c and c.bytes_in_delta, s and s.bytes_out_delta)
-    lasting = all(end.lasting for end in (c, s) if end is not None)
-    still = window_ms > 0 and lasting and not up and not down
-    age = _age(debt, c, s)
-    if window_ms > 0 and not still and debt is not Debt.UNDELIVERED:
-        age = 0.0
-    elif age is not None and still:
-        age += window_ms
-    quiet = _least(*(end_age for end in (c, s) if end for end_age in (end.last_in_age_ms, end.last_out_age_ms)))
-    if window_ms > 0 and not still:
-        quiet = 0.0
-    elif quiet is not None and still:
-        quiet += window_ms
+    # Seen at one of two looks only: it is new, or it is gone.
+    passing = window_ms > 0 and not all(end.lasting for end in (c, s) if end is not None)
+    ages = (age for end in (c, s) if end for age in (end.last_in_age_ms, end.last_out_age_ms))
     return Connection(
         client_pid=client_pid,
         client_address=_host(s.remote if s else c.local if c else ""),
@@ -140,8 +131,8 @@ def _join(
         client_index=client.index if client else None,
         server_index=server.index if server else None,
         debt=debt,
-        age_ms=age,
-        quiet_ms=quiet,
+        age_ms=0.0 if passing else _age(debt, c, s),
+        quiet_ms=0.0 if passing else _least(*ages),
         last_down_ms=_first(c and c.last_in_age_ms, s and s.last_out_age_ms),
         bytes_up_delta=up,
         bytes_down_delta=down,
@@ -168,7 +159,7 @@ def _debt(c: Socket | None, s: Socket | None, listener: Listener | None) -> tupl
         return Debt.NONE, c is not None  # the client is gone: nobody waits
     if c is not None and _unread(c) > 0:
         return Debt.UNDELIVERED, s is not None
-    if c is None and s is not None and s.send_queue > 0 and s.peer_window_bytes == 0:
+    if c is None and s is not None and _unsent(s) > 0 and s.peer_window_bytes == 0:
         return Debt.UNDELIVERED, False
     if s is None:
         return (Debt.ANSWER if _waits(c) and c is not None and c.state == "ESTAB" else Debt.NONE), False
@@ -186,8 +177,6 @@ def _server_debt(c: Socket | None, s: Socket) -> tuple[Debt, bool]:
     """The debt of a connection that the server has accepted and that is open."""
     waits = _waits(c)
     if _unread(s) > 0:
-        if s.recv_queue_after == 0:
-            return Debt.ANSWER, False  # read between the looks: `_age` makes it young
         return Debt.UNREAD, bool(waits)
     owed = _answer_owed(s)
     if c is None or waits is None or owed is None:
@@ -198,7 +187,13 @@ def _server_debt(c: Socket | None, s: Socket) -> tuple[Debt, bool]:
 
 
 def _unread(socket: Socket) -> float:
-    return max(0.0, socket.recv_queue - (1 if socket.state in _FIN_ARRIVED else 0))
+    """Bytes that the owner has not read at the last look."""
+    queued = socket.recv_queue if socket.recv_queue_after is None else socket.recv_queue_after
+    return max(0.0, queued - (1 if socket.state in _FIN_ARRIVED else 0))
+
+
+def _unsent(socket: Socket) -> float:
+    return socket.send_queue if socket.send_queue_after is None else socket.send_queue_after
 
 
 def _answer_owed(server: Socket) -> bool | None:
@@ -226,12 +221,10 @@ def _waits(client: Socket | None) -> bool | None:
 
 
 def _age(debt: Debt, c: Socket | None, s: Socket | None) -> float | None:
-    """For how long the debt has stood at the first look, at least."""
+    """For how long the debt has stood at the last look, at least."""
     if debt is Debt.CONNECTING:
         return c.opened_age_ms if c else None
     if debt in {Debt.UNREAD, Debt.ANSWER, Debt.UNACCEPTED}:
-        if debt is Debt.ANSWER and s is not None and s.recv_queue > 0:
-            return 0.0  # read between the looks
         return _first(s and s.last_in_age_ms, c and c.last_out_age_ms)
     if debt is Debt.UNDELIVERED:
         return _first(c and c.last_in_age_ms, s and s.last_out_age_ms)

@@ -39,7 +39,7 @@ _TOKENS = (
 _ACTIVE = ("sglang:http_requests_active",)
 
 
-def find_engines(  # noqa: PLR0917
+def find_engines(
     processes: Sequence[Process],
     process_index: dict[int, int],
     metrics: Sequence[Metric],
@@ -104,7 +104,7 @@ def _total(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _busy(  # noqa: PLR0917
+def _busy(
     members: Sequence[Process],
     process_index: dict[int, int],
     gauges: Gauges,

@@ -53,7 +53,7 @@ class Connection:
     age_ms: float | None
     # Time since a byte moved either way, at least; absent when unknown.
     quiet_ms: float | None
-    # Age of the last byte towards the client at the first look; absent when none was sent or it is unknown.
+    # Age of the last byte towards the client; absent when none was sent or it is unknown.
     last_down_ms: float | None
     # Bytes between the looks; absent with one look.
     bytes_up_delta: float | None

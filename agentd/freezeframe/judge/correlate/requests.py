@@ -18,7 +18,7 @@ from freezeframe.judge.model import LogRequest, Request, Socket
 _LOG_AGE_SLACK_MS = 1_500.0
 
 
-def find_requests(  # noqa: PLR0917
+def find_requests(
     connections: Sequence[Connection],
     sockets: Sequence[Socket],
     log_requests: Sequence[LogRequest],
