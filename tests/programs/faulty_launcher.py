@@ -11,10 +11,13 @@ from freezeframe.agentd.collectors.contract import Collector, Report, SkippedErr
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.jobs import Job
 from freezeframe.agentd.launcher import main
+from freezeframe.agentd.worker import WorkerLimits
 from freezeframe.judge.model import Process, Snapshot
 
 # A target with this start time is one whose read never ends.
 STUCK_START_TICKS = 666
+# The worker's pipe.
+PIPE = 3
 
 
 def look(job: Job, host: Host, report: Report) -> None:
@@ -48,11 +51,6 @@ def skip(job: Job, host: Host, report: Report) -> None:
     raise SkippedError("nothing here")
 
 
-def flood(job: Job, host: Host, report: Report) -> None:
-    os.write(3, b"")  # not the pipe: closed in a worker
-    report.done(1)
-
-
 def eat_memory(job: Job, host: Host, report: Report) -> None:
     report.doing("eating")
     eaten = []
@@ -66,7 +64,7 @@ def big(job: Job, host: Host, report: Report) -> None:
 
 
 def foreign(job: Job, host: Host, report: Report) -> None:
-    os.write(report._descriptor, b"\x63\xff\xff\xff\xff" + b"garbage")  # type: ignore[attr-defined]
+    os.write(PIPE, b"\x63\xff\xff\xff\xff" + b"garbage")
     time.sleep(60)
 
 
@@ -88,4 +86,4 @@ COLLECTORS = (
 )
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), COLLECTORS)
+    main(int(sys.argv[1]), COLLECTORS, WorkerLimits(memory_bytes=256 * 1024 * 1024))

@@ -1,162 +1,207 @@
-"""The launcher: imports every collector once, never grpc, and forks a worker for each job.
+"""The launcher: forks workers from a warm image, so that nothing needs to be loaded while the host is stuck.
 
-Started before the front and before trouble, so that nothing needs to be loaded from a disk that may be dead by then.
-Channels (see `channel`): `control` from the supervisor brings a new `work` channel each time the front is started
-anew; `work` brings jobs (with the write end of a pipe and a memfd) and requests to kill one.
+Imports every collector and never grpc. Has one thread, reads nothing of a target, waits for no child: what it forks it
+watches through SIGCHLD, and what does not die it leaves behind and counts.
 
-    front -> launcher   b"J" + job id, descriptors: pipe, memfd of an encoded Job
-                        b"K" + job id: kill its worker (it may not die; nobody waits for it)
-    launcher -> front   b"S" + job id + " " + pid, descriptor: pidfd of the worker
-                        b"R" + job id + " " + why: refused
+Messages (see `channel`): "peer" on the control channel brings the work channel, again for each new front.
+
+    front -> launcher   start {job, collector} + slot, pipe
+                        kill {job, targets}: the targets, "4711,4712", it was stuck on
+    launcher -> front   started {job, pid}   refused {job, why}   exited {job, pid, status}
+                        gone {job, pid}: the worker and its helpers have ended
+                        abandoned {collector, tier, targets, pid}: one of a former front's that still lives
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import selectors
+import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
-from freezeframe.agentd import channel, worker
+from freezeframe.agentd import worker
+from freezeframe.agentd.channel import Channel, Message, encode
 from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.collectors.contract import Collector
+from freezeframe.agentd.groups import become_subreaper, group_lives
 from freezeframe.agentd.host import Host
-from freezeframe.agentd.jobs import Job
+from freezeframe.agentd.worker import WorkerLimits
 
-INTRODUCTION = b"work"
+# What introduces a front to a launcher; its socket goes with it.
+INTRODUCTION = encode("peer", name="front")
+_START_DESCRIPTORS = 2
+# What is left when the agent ends gets this long, seconds, between SIGKILL and our own exit.
+_LAST_WAIT_S = 0.2
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    pid: int
+    collector: Collector
+    # Of the current front; 0 = of a former one.
+    job: int
+    # The targets it was killed over, "4711,4712".
+    targets: str = ""
+    exited: bool = False
 
 
 class Launcher:
-    """One launcher; `run` returns when the supervisor has gone."""
+    """State and message handling; `run` drives it."""
 
-    def __init__(self, control: socket.socket, collectors: Sequence[Collector], host: Host) -> None:
-        """`control` is the supervisor's channel, or the front's own when it has no supervisor."""
+    def __init__(self, control: Channel, collectors: Sequence[Collector], host: Host, limits: WorkerLimits) -> None:
+        """Keep what workers are made of."""
         self._control = control
         self._collectors = {collector.name: collector for collector in collectors}
         self._host = host
-        self._work: socket.socket | None = None
-        self._selector = selectors.DefaultSelector()
-        self._workers: dict[int, tuple[int, int]] = {}  # job id -> (pid, pidfd)
+        self._limits = limits
+        self._work: Channel | None = None
+        self._workers: dict[int, _Worker] = {}
 
     def run(self) -> None:
-        """Serve until the control channel ends, then kill the workers that can be killed."""
-        self._selector.register(self._control, selectors.EVENT_READ, self._introduced)
-        try:
-            while self._control.fileno() >= 0:
-                for key, _ in self._selector.select():
-                    handle: Callable[[], None] = key.data
-                    handle()
-        finally:
-            for job_id in list(self._workers):
-                self._kill(job_id)
+        """Serve until the control channel ends."""
+        become_subreaper()
+        wakeup, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: self._control.close())
+        self._control.send(encode("ready"))
+        while not self._control.closed:
+            self._wait(wakeup)
+            with suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+            self._reap()
+            self._follow_control()
+            self._follow_work()
+        self._kill_all()
+        self._reap_until_gone(wakeup)
 
-    def _introduced(self) -> None:
-        try:
-            message, descriptors = channel.receive(self._control)
-        except OSError:
-            message, descriptors = b"", []
-        if not message:
-            self._selector.unregister(self._control)
-            self._control.close()
-            return
-        if message != INTRODUCTION or len(descriptors) != 1:
-            channel.close_all(descriptors)
-            return
-        self._drop_work()
-        self._work = socket.socket(fileno=descriptors[0])
-        self._selector.register(self._work, selectors.EVENT_READ, self._asked)
+    def _wait(self, wakeup: int) -> None:
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
+        for channel in (self._control, self._work):
+            if channel is not None and not channel.closed:
+                poll.register(channel, select.POLLIN | (select.POLLOUT if channel.wants_write else 0))
+        poll.poll()
 
-    def _drop_work(self) -> None:
-        """The front has gone: nobody reads what its workers bring."""
+    def _follow_control(self) -> None:
+        for message in self._control.receive():
+            if message.op == "peer" and len(message.descriptors) == 1:
+                self._meet(Channel(socket.socket(fileno=message.descriptors[0])))
+            else:
+                message.close()
+
+    def _meet(self, work: Channel) -> None:
+        """Take the work socket of a new front: what the former one had running goes."""
+        self._leave_front()
+        self._work = work
+        for each in self._workers.values():
+            tier = each.collector.tier.value
+            self._tell("abandoned", collector=each.collector.name, tier=tier, targets=each.targets, pid=each.pid)
+
+    def _leave_front(self) -> None:
         if self._work is not None:
-            self._selector.unregister(self._work)
             self._work.close()
             self._work = None
-        for job_id in list(self._workers):
-            self._kill(job_id)
+        self._kill_all()
+        for each in self._workers.values():
+            each.job = 0
 
-    def _asked(self) -> None:
-        assert self._work is not None  # noqa: S101 - for the type checker
-        try:
-            message, descriptors = channel.receive(self._work)
-        except OSError:
-            message, descriptors = b"", []
-        if not message:
-            self._drop_work()
+    def _follow_work(self) -> None:
+        if self._work is None:
             return
-        try:
-            job_id = int(message[1:])
-        except ValueError:
-            channel.close_all(descriptors)
-            return
-        if message[:1] == b"K":
-            self._kill(job_id)
-        elif message[:1] == b"J" and len(descriptors) == 2:  # noqa: PLR2004 - pipe and memfd
-            self._launch(job_id, *descriptors)
-        else:
-            channel.close_all(descriptors)
+        self._work.flush()
+        for message in self._work.receive():
+            if message.op == "start":
+                self._start(message)
+            elif message.op == "kill":
+                self._kill(message)
+            message.close()
+        if self._work.closed:
+            self._leave_front()
 
-    def _launch(self, job_id: int, pipe: int, memory: int) -> None:
+    def _start(self, message: Message) -> None:
+        job = message.number("job")
+        collector = self._collectors.get(message.text("collector"))
+        if collector is None or len(message.descriptors) != _START_DESCRIPTORS:
+            self._tell("refused", job=job, why=f"no collector is named {message.text('collector')!r}")
+            return
+        slot, pipe = message.descriptors
+        parent = os.getpid()
         try:
-            job = Job.decode(channel.read_blob(memory))
-            collector = self._collectors[job.collector]
             pid = os.fork()
-        except KeyError as error:
-            self._answer(f"R{job_id} there is no collector {error}")
-        except (OSError, ValueError) as error:
-            self._answer(f"R{job_id} {error}")
-        else:
-            if pid == 0:
-                self._in_child(collector, job, pipe)
-            pidfd = os.pidfd_open(pid)
-            self._workers[job_id] = (pid, pidfd)
-            self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(job_id))
-            self._answer(f"S{job_id} {pid}", (pidfd,))
-        finally:
-            os.close(memory)
-            os.close(pipe)
+        except OSError as error:
+            self._tell("refused", job=job, why=f"starting a worker: {error.strerror}")
+            return
+        if pid == 0:
+            worker.run(collector, pipe, slot, host=self._host, limits=self._limits, parent=parent)
+        # Both sides do it, so that it is done before either goes on; the child may be dead already.
+        with suppress(OSError):
+            os.setpgid(pid, pid)
+        self._workers[pid] = _Worker(pid=pid, collector=collector, job=job)
+        self._tell("started", job=job, pid=pid)
 
-    def _in_child(self, collector: Collector, job: Job, pipe: int) -> NoReturn:
-        try:
-            for other in [self._control, *filter(None, (self._work,))]:
-                other.close()
-            self._selector.close()
-            for _, pidfd in self._workers.values():
-                os.close(pidfd)
-            worker.run(collector, job, self._host, pipe)
-        finally:
-            os._exit(0)
+    def _kill(self, message: Message) -> None:
+        for each in self._workers.values():
+            if each.job == message.number("job"):
+                each.targets = message.text("targets")
+                _signal(each)
 
-    def _ended(self, job_id: int) -> None:
-        pid, pidfd = self._workers.pop(job_id)
-        self._selector.unregister(pidfd)
-        os.close(pidfd)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    def _kill_all(self) -> None:
+        for each in self._workers.values():
+            _signal(each)
 
-    def _kill(self, job_id: int) -> None:
-        found = self._workers.get(job_id)
-        if found is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(found[1], signal.SIGKILL)
+    def _reap(self) -> None:
+        """Collect every child that ended, orphaned helpers included; never waits."""
+        while True:
+            try:
+                child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if child is None:
+                break
+            ended = self._workers.get(child.si_pid)
+            if ended is not None:
+                # Its helper programs end with it; now, since an unreaped process keeps the number of its group.
+                _signal(ended)
+                ended.exited = True
+            _, status = os.waitpid(child.si_pid, 0)
+            if ended is not None and ended.job:
+                self._tell("exited", job=ended.job, pid=ended.pid, status=status)
+        for each in [each for each in self._workers.values() if each.exited and not group_lives(each.pid)]:
+            del self._workers[each.pid]
+            self._tell("gone", job=each.job, pid=each.pid)
 
-    def _answer(self, text: str, descriptors: tuple[int, ...] = ()) -> None:
+    def _reap_until_gone(self, wakeup: int) -> None:
+        self._reap()
+        if self._workers:
+            select.select([wakeup], [], [], _LAST_WAIT_S)
+            self._reap()
+
+    def _tell(self, op: str, **fields: int | str) -> None:
         if self._work is not None:
-            with contextlib.suppress(OSError):
-                channel.send(self._work, text.encode()[:4000], descriptors)
+            self._work.send(encode(op, **fields))
 
 
-def main(control: int, collectors: Sequence[Collector] = COLLECTORS) -> None:
-    """Entry of the launcher's process; `control` is an inherited descriptor."""
+def _signal(each: _Worker) -> None:
+    # Once reaped its number may be another's.
+    if not each.exited:
+        with suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGTERM if each.collector.in_gpu_driver else signal.SIGKILL)
+
+
+def main(control: int, collectors: Sequence[Collector] = COLLECTORS, limits: WorkerLimits | None = None) -> None:
+    """Be the launcher over these collectors until the control channel, an inherited descriptor, ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A child touches as few pages of the warm image as can be.
+    os.set_inheritable(control, False)
+    # What is loaded by now stays shared with every worker: no collection copies its pages.
+    gc.collect()
     gc.freeze()
-    Launcher(socket.socket(fileno=control), collectors, Host()).run()
+    Launcher(Channel(socket.socket(fileno=control)), collectors, Host(), limits or WorkerLimits()).run()
 
 
 if __name__ == "__main__":

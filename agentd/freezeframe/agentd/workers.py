@@ -1,360 +1,421 @@
-"""The front's side of the launcher: runs jobs in workers under deadlines. asyncio, no blocking call.
+"""The front's side of the workers: runs one collector under its deadline, whatever its worker does.
 
-Past its deadline a worker is killed and abandoned, never waited for: a read of a stuck process outlives SIGKILL. What
-it had sent is kept. Where a collector looks at memory, a target that lets its worker wait longer than the collector's
-patience is left out, and the pids not reached go to a fresh worker. An abandoned worker that has not ended keeps its
-target in quarantine for that collector; 16 of them in the memory tier close that tier.
+Nothing here blocks and nothing here raises for a worker: every run ends in an Outcome, at the deadline at the latest.
+A worker that is killed is never waited for; until the launcher says that it has ended it counts as abandoned.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import fcntl
 import os
-import select
+import signal
 import socket
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-from freezeframe.agentd import channel
+from freezeframe.agentd.channel import Channel, Message
 from freezeframe.agentd.collectors.contract import Collector, Tier
 from freezeframe.agentd.errors import LauncherDownError
-from freezeframe.agentd.frames import FrameError, Kind, Unpacker
-from freezeframe.agentd.jobs import Job
-from freezeframe.judge import wire
+from freezeframe.agentd.frames import RUN_BYTES, SLOT_BYTES, Frame, FrameDecoder, FramingError, Part, Slot, read_slot
+from freezeframe.agentd.groups import group_lives
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.agentd.link import Link, Worker
+from freezeframe.agentd.progress import Progress
+from freezeframe.agentd.quarantine import Abandoned, Quarantine
 from freezeframe.judge.model import Outcome, Process, Snapshot
-
-MAX_ABANDONED = 16
-_READ_BYTES = 256 * 1024
-# A restarted launcher is back well within this.
-_LAUNCHER_WAIT_S = 3.0
-
-_T = TypeVar("_T")
+from freezeframe.judge.wire import WireError, from_bytes
 
 OnPart = Callable[[Snapshot], None]
 OnDoing = Callable[[str, int], None]
 
+Status = Outcome.Status
 
-@dataclass(slots=True)
-class _Attempt:
-    """One worker at work on (the rest of) a job."""
-
-    events: asyncio.Queue[tuple[Kind, bytes] | None] = field(default_factory=asyncio.Queue)
-    started: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    pidfd: int | None = None
-
-
-@dataclass(slots=True)
-class _Told:
-    """What the workers of one run have told."""
-
-    doing: str = ""
-    parts: int = 0
-    done: set[int] = field(default_factory=set)
-    missed: dict[int, str] = field(default_factory=dict)
-    partial: list[tuple[str, str]] = field(default_factory=list)
-    end: tuple[Outcome.Status, str, str] | None = None
+_READ_BYTES = 64 * 1024
+_PIPE_BYTES = 1024 * 1024
+# Frames taken before others get their turn.
+_FRAMES_AT_ONCE = 128
+# Parts over this size are decoded in a thread.
+_INLINE_BYTES = 32 * 1024
+# How often the slot is looked at, seconds.
+_LOOK_S = 0.05
+# A target counts as stuck after so many looks at least, so that a pause of our own is not taken for one of its.
+_STUCK_LOOKS = 4
+# How long the exit status of a worker that closed its pipe is waited for, seconds.
+_STATUS_S = 0.1
+# How many launchers may be lost in one run.
+_LAUNCHERS = 3
+# How long helper programs of a worker that has ended may take to end after SIGKILL, seconds.
+_HELPERS_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _Abandoned:
-    collector: str
-    # The target it was stuck on; 0 when it was on none in particular.
-    pid: int
-    tier: Tier
-    pidfd: int
+class _Why(Enum):
+    """Why a worker's turn is over."""
+
+    ENDED = auto()
+    DEADLINE = auto()
+    STUCK = auto()
+    CRASHED = auto()
+    LOST = auto()
+    REFUSED = auto()
+    BROKE = auto()
+    CANCELLED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stop:
+    why: _Why
+    detail: str = ""
+    # The targets at work, as far as that is known; the first one above all.
+    targets: tuple[int, ...] = ()
 
 
 class Workers:
-    """Runs jobs; one per front."""
+    """Runs collectors in workers of whichever launcher is attached."""
 
-    def __init__(self) -> None:
-        """No launcher is known until `attach`."""
-        self._work: socket.socket | None = None
+    def __init__(self, *, quarantine: Quarantine | None = None) -> None:
+        """Start with no launcher."""
+        self._quarantine = quarantine or Quarantine()
+        self._link: Link | None = None
         self._attached = asyncio.Event()
-        self._attempts: dict[int, _Attempt] = {}
-        self._abandoned: list[_Abandoned] = []
-        self._next_id = 0
+        # Abandoned workers of launchers that have ended: nobody tells of their end.
+        self._orphans: set[int] = set()
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a launcher."""
+        return self._attached.is_set()
+
+    def abandoned(self) -> int:
+        """Count the workers that were killed and have not ended."""
+        self._forget_ended()
+        return len(self._quarantine.workers())
 
     def attach(self, work: socket.socket) -> None:
-        """Take a channel to a (new) launcher; attempts on the old one have failed."""
+        """Use the launcher at the other end from now on; runs under way on another one are given to it."""
         self.detach()
-        work.setblocking(False)
-        self._work = work
-        asyncio.get_running_loop().add_reader(work, self._answered, work)
+        self._link = Link(Channel(work), on_started=self._on_started, on_other=self._on_other, on_lost=self._on_lost)
         self._attached.set()
 
     def detach(self) -> None:
-        """Let go of the launcher."""
-        work, self._work = self._work, None
-        self._attached.clear()
-        if work is not None:
-            asyncio.get_running_loop().remove_reader(work)
-            work.close()
-        for attempt in self._attempts.values():
-            if not attempt.started.done():
-                attempt.started.set_exception(LauncherDownError("starting a worker: the launcher has gone"))
-                attempt.started.exception()  # seen, even where nobody waits any more
-
-    def abandoned(self) -> int:
-        """Count the killed workers that have not ended."""
-        self._forget_ended()
-        return len(self._abandoned)
+        """Let go of the launcher, which ends every worker of ours."""
+        if self._link is not None:
+            self._link.close()
 
     async def run(self, collector: Collector, job: Job, *, on_part: OnPart, on_doing: OnDoing) -> Outcome:
-        """Run one job; ends by its deadline. Raises nothing but CancelledError, which kills the workers."""
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        deadline = begin + job.deadline_ms / 1000.0
-        told = _Told()
-        quarantined = self._leave_out_quarantined(collector, job, told)
-        outcome: tuple[Outcome.Status, str, str]
-        if quarantined:
-            outcome = (Outcome.Status.SKIPPED, quarantined, "")
-        else:
-            outcome = await self._run_all(collector, job, told, deadline, on_part, on_doing)
-        return Outcome(
-            collector=collector.name,
-            status=outcome[0],
-            detail=outcome[1],
-            hint=outcome[2],
-            duration_ms=(loop.time() - begin) * 1000.0,
-            items=len(told.done) or told.parts,
-            pids_missed=tuple(told.missed),
-        )
+        """Run a collector until it ends, or its job's deadline: at most `deadline_ms` and some milliseconds.
 
-    def _leave_out_quarantined(self, collector: Collector, job: Job, told: _Told) -> str:
-        """Mark the targets in quarantine as missed; give the reason when nothing may run at all."""
+        `on_part` gets each part in the order it was sent; `on_doing` what it does now and how many targets are done, at
+        most 20 times a second. Cancelling kills its worker at once.
+        """
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        run = _Run(collector, job, started + job.deadline_ms / 1000, on_part, on_doing)
+        launchers_lost = 0
+        while (targets := self._allowed(run)) is not None:
+            stop = await self._turn(run, targets)
+            launchers_lost += stop.why is _Why.LOST
+            if not _goes_on(run, stop, launchers_lost):
+                break
+        return run.progress.outcome(collector.name, (loop.time() - started) * 1000)
+
+    def _allowed(self, run: _Run) -> tuple[Target, ...] | None:
+        """Give the targets for the next worker, without those in quarantine; None when there is nothing to do."""
         self._forget_ended()
-        if collector.tier is Tier.LOCK_FREE:
-            return ""
-        memory = sum(1 for each in self._abandoned if each.tier is Tier.MEMORY)
-        if collector.tier is Tier.MEMORY and memory >= MAX_ABANDONED:
-            return f"quarantined: {memory} killed workers have not ended yet, stuck in reads of sick processes"
-        stuck = {each.pid for each in self._abandoned if each.collector == collector.name}
-        if 0 in stuck:
-            return "quarantined: an earlier worker of this collector was killed and has not ended yet"
-        for target in job.targets:
-            if target.pid in stuck:
-                told.missed[target.pid] = "quarantined: an earlier read of it has not ended yet"
-        if job.targets and len(told.missed) == len(job.targets):
-            return "quarantined: earlier reads of every target have not ended yet"
-        return ""
+        if refusal := self._quarantine.refusal(run.collector):
+            run.progress.problem(refusal, Status.SKIPPED)
+            return None
+        for target in run.progress.remaining():
+            if refusal := self._quarantine.refusal(run.collector, target.pid):
+                run.progress.leave_out(target.pid, refusal, Status.SKIPPED)
+        remaining = run.progress.remaining()
+        return remaining if remaining or not run.job.targets else None
+
+    async def _turn(self, run: _Run, targets: tuple[Target, ...]) -> _Stop:
+        """Have one worker work on these targets."""
+        if self._link is None and not await _before(run.deadline, self._attached.wait()):
+            return _Stop(why=_Why.REFUSED, detail="starting a worker: the launcher is not there")
+        link = self._link
+        left_ms = (run.deadline - asyncio.get_running_loop().time()) * 1000
+        if link is None or left_ms <= 0:
+            return _Stop(why=_Why.DEADLINE, detail="stopped at its deadline")
+        try:
+            ends = _Ends(replace(run.job, targets=targets, deadline_ms=left_ms))
+        except OSError as error:
+            return _Stop(why=_Why.REFUSED, detail=f"starting a worker: {error.strerror}")
+        with closing(ends):
+            try:
+                worker = link.start(run.collector, slot=ends.slot, pipe=ends.write, wake=ends.wake)
+            except LauncherDownError as error:
+                return _Stop(why=_Why.LOST if link.closed else _Why.REFUSED, detail=error.detail)
+            ends.close_write()
+            stop = None
+            try:
+                stop = await _follow(run, link, worker, ends)
+            finally:
+                self._end(run, link, worker, stop or _Stop(why=_Why.CANCELLED, targets=_at_work(run, ends.slot_now())))
+        return stop
+
+    def _end(self, run: _Run, link: Link, worker: Worker, stop: _Stop) -> None:
+        """Have the worker killed, also after its own end: nothing of it may run on."""
+        worker.ended = stop.why is _Why.ENDED
+        # What a helper that outlives its worker is stuck on was told as missed.
+        link.kill(worker, run.progress.missed if worker.ended else frozenset(stop.targets))
+        if worker.ended:
+            asyncio.get_running_loop().call_later(_HELPERS_S, self._abandon, link, worker)
+        else:
+            self._abandon(link, worker)
+
+    def _abandon(self, link: Link, worker: Worker) -> None:
+        if not worker.pid or worker.gone:
+            return
+        if worker.ended and worker.status is None and not link.closed:
+            # The launcher has not seen its end yet.
+            asyncio.get_running_loop().call_later(_HELPERS_S, self._abandon, link, worker)
+            return
+        targets = worker.killed_over or frozenset()
+        abandoned = Abandoned(worker_pid=worker.pid, collector=worker.collector.name, targets=targets)
+        self._quarantine.add(abandoned, worker.collector.tier)
+        if link.closed:
+            self._orphans.add(worker.pid)
+
+    def _on_started(self, link: Link, worker: Worker) -> None:
+        # Killed before it was known to run.
+        if worker.killed_over is not None and not worker.ended:
+            self._abandon(link, worker)
+
+    def _on_other(self, message: Message) -> None:
+        pid = message.number("pid")
+        if message.op == "gone":
+            self._quarantine.remove(pid)
+        elif message.op == "abandoned" and message.number("tier") in {tier.value for tier in Tier}:
+            targets = frozenset(int(each) for each in message.text("targets").split(",") if each.isdecimal())
+            abandoned = Abandoned(worker_pid=pid, collector=message.text("collector"), targets=targets)
+            self._quarantine.add(abandoned, Tier(message.number("tier")))
+
+    def _on_lost(self) -> None:
+        self._link = None
+        self._attached.clear()
+        self._orphans.update(abandoned.worker_pid for abandoned in self._quarantine.workers())
 
     def _forget_ended(self) -> None:
-        poll = select.poll()
-        for each in self._abandoned:
-            poll.register(each.pidfd, select.POLLIN)
-        ended = {descriptor for descriptor, _ in poll.poll(0)}
-        for each in [each for each in self._abandoned if each.pidfd in ended]:
-            self._abandoned.remove(each)
-            os.close(each.pidfd)
+        for pid in [pid for pid in self._orphans if not group_lives(pid)]:
+            self._orphans.discard(pid)
+            self._quarantine.remove(pid)
 
-    async def _run_all(
-        self, collector: Collector, job: Job, told: _Told, deadline: float, on_part: OnPart, on_doing: OnDoing
-    ) -> tuple[Outcome.Status, str, str]:
-        loop = asyncio.get_running_loop()
-        while True:
-            left = tuple(each for each in job.targets if each.pid not in told.done and each.pid not in told.missed)
-            if job.targets and not left:
-                break
-            rest = replace(job, targets=left, deadline_ms=max(1.0, (deadline - loop.time()) * 1000.0))
-            try:
-                stuck = await self._attempt(collector, rest, told, deadline, on_part, on_doing)
-            except LauncherDownError as error:
-                return Outcome.Status.FAILED, str(error), error.hint
-            except FrameError as error:
-                return Outcome.Status.FAILED, f"reading what the worker brought: {error}", "please report this"
-            if stuck is None:
-                break
-            told.missed[stuck] = f"no answer within {collector.patience_ms:.0f} ms: {told.doing}"
-            on_part(Snapshot(processes=(Process(pid=stuck, memory_blocked=True),)))
-        return _ending(told, job, timed_out=loop.time() >= deadline)
 
-    async def _attempt(
-        self, collector: Collector, job: Job, told: _Told, deadline: float, on_part: OnPart, on_doing: OnDoing
-    ) -> int | None:
-        """Run one worker to its end, its deadline or a stuck target, whose pid is returned."""
-        loop = asyncio.get_running_loop()
-        self._next_id += 1
-        number = self._next_id
-        attempt = _Attempt()
-        self._attempts[number] = attempt
-        reader = await self._start(number, attempt, job, deadline)
-        ended = False
-        stuck: int | None = None
-        try:
-            while True:
-                until, patient = deadline, collector.patience_ms is None or not job.targets
-                if not patient and collector.patience_ms is not None:
-                    until = min(deadline, loop.time() + collector.patience_ms / 1000.0)
-                waiting = await _wait(attempt.events.get(), until - loop.time())
-                if not waiting.done():
-                    if until < deadline:
-                        stuck = next((t.pid for t in job.targets if t.pid not in told.done | told.missed.keys()), None)
-                    return stuck
-                event = waiting.result()
-                if event is None:
-                    ended = True
-                    return None
-                self._take(told, event, on_part, on_doing)
-                if told.end is not None:
-                    ended = True
-                    return None
-        finally:
-            self._attempts.pop(number, None)
-            loop.remove_reader(reader)
-            os.close(reader)
-            if not ended:
-                self._give_up(number, attempt, collector, stuck or 0)
-            elif attempt.pidfd is not None:
-                os.close(attempt.pidfd)
+class _Run:
+    """One call of `run`."""
 
-    async def _start(self, number: int, attempt: _Attempt, job: Job, deadline: float) -> int:
-        """Ask the launcher for a worker; returns the read end of its pipe, already read from."""
-        loop = asyncio.get_running_loop()
-        await _wait(self._attached.wait(), min(_LAUNCHER_WAIT_S, deadline - loop.time()))
-        if self._work is None:
-            raise LauncherDownError("starting a worker: the launcher is not there", "it is restarted; try again")
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        memory = channel.blob(job.encode())
-        try:
-            channel.send(self._work, b"J%d" % number, (writer, memory))
-        except OSError as error:
-            os.close(reader)
-            raise LauncherDownError(f"starting a worker: {error}", "the launcher is restarted; try again") from error
-        finally:
-            os.close(writer)
-            os.close(memory)
-        os.set_blocking(reader, False)
-        loop.add_reader(reader, self._readable, reader, attempt, Unpacker())
-        try:
-            # One that is late may still come: its frames count until the deadline.
-            await asyncio.wait({attempt.started}, timeout=max(0.05, deadline - loop.time()))
-            if attempt.started.done():
-                attempt.started.result()
-        except BaseException:
-            loop.remove_reader(reader)
-            os.close(reader)
-            self._attempts.pop(number, None)
-            self._kill(number)
-            raise
-        return reader
+    def __init__(self, collector: Collector, job: Job, deadline: float, on_part: OnPart, on_doing: OnDoing) -> None:
+        self.collector = collector
+        self.job = job
+        # On the loop's clock.
+        self.deadline = deadline
+        self.on_part = on_part
+        self.on_doing = on_doing
+        self.progress = Progress(job)
+        self.received_bytes = 0
 
-    @staticmethod
-    def _readable(reader: int, attempt: _Attempt, unpacker: Unpacker) -> None:
-        try:
-            data = os.read(reader, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(reader)
-            attempt.events.put_nowait(None)
-            return
-        try:
-            for frame in unpacker.feed(data):
-                attempt.events.put_nowait(frame)
-        except FrameError as error:
-            asyncio.get_running_loop().remove_reader(reader)
-            attempt.events.put_nowait((Kind.END, f"FAILED\0reading what the worker brought: {error}\0".encode()))
 
-    @staticmethod
-    def _take(told: _Told, event: tuple[Kind, bytes], on_part: OnPart, on_doing: OnDoing) -> None:
-        kind, payload = event
-        if kind is Kind.PART:
-            try:
-                part = wire.from_bytes(payload, Snapshot)
-            except wire.WireError as error:
-                raise FrameError(str(error)) from error
-            told.parts += 1
-            on_part(part)
-            return
-        text = payload.decode("utf-8", "backslashreplace")
-        if kind is Kind.DOING:
-            told.doing = text[:500]
-        elif kind is Kind.DONE:
-            told.done.add(_pid(text))
-        elif kind is Kind.MISSED:
-            pid, _, why = text.partition(" ")
-            told.missed[_pid(pid)] = why[:500]
-        elif kind is Kind.PARTIAL:
-            detail, _, hint = text.partition("\0")
-            told.partial.append((detail[:500], hint[:500]))
-        else:
-            status, detail, hint = (*text.split("\0"), "", "")[:3]
-            if status not in Outcome.Status.__members__:
-                raise FrameError(f"an end of kind {status[:40]!r}")
-            told.end = (Outcome.Status[status], detail[:2000], hint[:500])
-        on_doing(told.doing, len(told.done))
+class _Ends:
+    """The front's ends of one worker: slot, pipe, and the event that something is to be seen to."""
 
-    def _answered(self, work: socket.socket) -> None:
+    def __init__(self, job: Job) -> None:
+        self.wake = asyncio.Event()
+        self.slot = os.memfd_create("freezeframe-job")
         try:
-            message, descriptors = channel.receive(work)
-        except BlockingIOError:
-            return
+            os.pwrite(self.slot, job.encode(), SLOT_BYTES)
+            self._read, self.write = os.pipe2(os.O_CLOEXEC)
         except OSError:
-            message, descriptors = b"", []
-        if not message:
-            if work is self._work:
-                self.detach()
-            return
-        number, _, rest = message[1:].decode("utf-8", "replace").partition(" ")
-        attempt = self._attempts.get(int(number)) if number.isdecimal() else None
-        if attempt is None or attempt.started.done():
-            channel.close_all(descriptors)
-        elif message[:1] == b"S" and len(descriptors) == 1 and rest.isdecimal():
-            attempt.pidfd = descriptors[0]
-            attempt.started.set_result(int(rest))
+            os.close(self.slot)
+            raise
+        os.set_blocking(self._read, False)
+        with suppress(OSError):
+            fcntl.fcntl(self._read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def close(self) -> None:
+        self.close_write()
+        os.close(self._read)
+        os.close(self.slot)
+
+    def close_write(self) -> None:
+        if self.write >= 0:
+            os.close(self.write)
+            self.write = -1
+
+    def read(self) -> bytes | None:
+        """Give what is there: None when nothing is, b"" when the worker has closed its end."""
+        try:
+            return os.read(self._read, _READ_BYTES)
+        except BlockingIOError:
+            return None
+
+    def slot_now(self) -> Slot:
+        """Give what the worker is doing."""
+        return read_slot(self.slot)
+
+    async def wait(self, until: float) -> None:
+        """Wait for data, for news of the worker, or until a moment on the loop's clock."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._read, self.wake.set)
+        timer = loop.call_at(until, self.wake.set)
+        try:
+            await self.wake.wait()
+        finally:
+            timer.cancel()
+            loop.remove_reader(self._read)
+            self.wake.clear()
+
+
+class _Watch:
+    """Looks at the slot now and then, tells what is being done, and notices a target that is stuck."""
+
+    def __init__(self, run: _Run, now: float) -> None:
+        self._run = run
+        patience_ms = run.collector.patience_ms
+        self._patience_s = float("inf") if patience_ms is None else patience_ms / 1000
+        self._period_s = min(_LOOK_S, self._patience_s / _STUCK_LOOKS)
+        self._told = ("", -1)
+        self._since = now
+        self._same_looks = 0
+        self.slot = Slot()
+        self.next_look = now
+
+    def look(self, now: float, slot: Slot) -> tuple[int, ...]:
+        """Look; gives the targets at work when they are stuck."""
+        self.next_look = now + self._period_s
+        if slot.count != self.slot.count:
+            self._since, self._same_looks = now, 0
         else:
-            channel.close_all(descriptors)
-            attempt.started.set_exception(LauncherDownError(f"starting a worker: refused: {rest[:500]}"))
-            attempt.started.exception()
-
-    def _kill(self, number: int) -> None:
-        if self._work is not None:
-            with contextlib.suppress(OSError):
-                channel.send(self._work, b"K%d" % number)
-
-    def _give_up(self, number: int, attempt: _Attempt, collector: Collector, pid: int) -> None:
-        self._kill(number)
-        if attempt.pidfd is not None:
-            self._abandoned.append(_Abandoned(collector.name, pid, collector.tier, attempt.pidfd))
+            self._same_looks += 1
+        self.slot = slot
+        telling = (slot.doing, self._run.progress.done)
+        if telling != self._told:
+            self._told = telling
+            self._run.on_doing(*telling)
+        patient = now - self._since < self._patience_s or self._same_looks < _STUCK_LOOKS
+        return () if patient else _at_work(self._run, slot)
 
 
-async def _wait(what: Coroutine[Any, Any, _T], timeout_s: float) -> asyncio.Task[_T]:
-    """Wait for so long at most. Until Python 3.12 wait_for can swallow a cancellation that comes with the result."""
-    task = asyncio.ensure_future(what)
+async def _follow(run: _Run, link: Link, worker: Worker, ends: _Ends) -> _Stop:
+    """Take what the worker sends until it ends, is stuck or runs out of time. Kills nothing."""
+    loop = asyncio.get_running_loop()
+    decoder = FrameDecoder()
+    watch = _Watch(run, loop.time())
+    while True:
+        data = ends.read()
+        if data:
+            run.received_bytes += len(data)
+            if run.received_bytes > RUN_BYTES:
+                return _Stop(why=_Why.BROKE, detail=f"over {RUN_BYTES // 1024**2} MiB came; the rest was dropped")
+            try:
+                await _take(run, decoder.feed(data))
+            except (FramingError, WireError) as error:
+                return _Stop(why=_Why.BROKE, detail=f"reading what the worker brought: {error}")
+            if run.progress.ended:
+                return _Stop(why=_Why.ENDED)
+        now = loop.time()
+        if now >= run.deadline:
+            return _deadline(run, worker, ends.slot_now())
+        if now >= watch.next_look and (stuck := watch.look(now, ends.slot_now())):
+            detail = f"no answer within {run.collector.patience_ms:.0f} ms: {watch.slot.doing}"
+            return _Stop(why=_Why.STUCK, targets=stuck, detail=detail)
+        if data:
+            continue
+        if data is None and not link.closed and not worker.refused:
+            await ends.wait(min(run.deadline, watch.next_look))
+            continue
+        return await _ended_early(run, link, worker, ends)
+
+
+async def _take(run: _Run, frames: Sequence[Frame]) -> None:
+    for number, frame in enumerate(frames, 1):
+        if isinstance(frame, Part):
+            part = await _decode(frame.data, run.deadline)
+            if part is None:
+                return
+            run.progress.parts += 1
+            run.on_part(part)
+        else:
+            run.progress.take(frame)
+        if number % _FRAMES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def _decode(data: bytes, deadline: float) -> Snapshot | None:
+    """Decode a part without keeping the loop to itself; None when the deadline comes first."""
+    if len(data) <= _INLINE_BYTES:
+        return from_bytes(data, Snapshot)
+    loop = asyncio.get_running_loop()
+    decoding = loop.run_in_executor(None, from_bytes, data, Snapshot)
+    await asyncio.wait({decoding}, timeout=deadline - loop.time())
+    return decoding.result() if decoding.done() else None
+
+
+async def _ended_early(run: _Run, link: Link, worker: Worker, ends: _Ends) -> _Stop:
+    """Say why a worker closed its pipe before its last frame."""
+    loop = asyncio.get_running_loop()
+    until = min(run.deadline, loop.time() + _STATUS_S)
+    while worker.status is None and not link.closed and not worker.refused and loop.time() < until:
+        await _before(until, ends.wake.wait())
+        ends.wake.clear()
+    slot = ends.slot_now()
+    targets = _at_work(run, slot)
+    during = f" while {slot.doing}" if slot.doing else ""
+    if worker.refused:
+        return _Stop(why=_Why.REFUSED, detail=worker.refused)
+    if worker.status is None and link.closed:
+        return _Stop(why=_Why.LOST, detail=f"the launcher ended{during}", targets=targets)
+    return _Stop(why=_Why.CRASHED, detail=f"the worker {_ending(worker.status)}{during}", targets=targets)
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "closed its pipe"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        return f"was killed by {name}" + (" (out of memory?)" if number == signal.SIGKILL else "")
+    return f"ended with status {os.WEXITSTATUS(status)}"
+
+
+def _deadline(run: _Run, worker: Worker, slot: Slot) -> _Stop:
+    doing = f" while {slot.doing}" if slot.doing else " before it said what it was doing"
+    if not worker.pid:
+        doing = " before its worker had started"
+    return _Stop(why=_Why.DEADLINE, detail=f"stopped at its deadline{doing}", targets=_at_work(run, slot))
+
+
+def _at_work(run: _Run, slot: Slot) -> tuple[int, ...]:
+    remaining = {target.pid for target in run.progress.remaining()}
+    named = run.progress.named_in(slot.doing) if slot.at_work else ()
+    return tuple(pid for pid in named if pid in remaining)
+
+
+def _goes_on(run: _Run, stop: _Stop, launchers_lost: int) -> bool:
+    """Keep what came of a turn; whether a fresh worker goes on with the targets that are left."""
+    if stop.why is _Why.ENDED:
+        return False
+    if stop.why is _Why.LOST and launchers_lost < _LAUNCHERS:
+        return True
+    if stop.targets and stop.why in (_Why.STUCK, _Why.CRASHED):
+        stuck = stop.why is _Why.STUCK
+        run.progress.leave_out(stop.targets[0], stop.detail, Status.TIMED_OUT if stuck else Status.FAILED)
+        if stuck and run.collector.tier is Tier.MEMORY:
+            run.on_part(Snapshot(processes=(Process(pid=stop.targets[0], memory_blocked=True),)))
+        return True
+    run.progress.problem(stop.detail, Status.TIMED_OUT if stop.why is _Why.DEADLINE else Status.FAILED)
+    return False
+
+
+async def _before(deadline: float, awaitable: Awaitable[object]) -> bool:
+    """Wait for something, but no longer than a moment on the loop's clock; whether it came."""
     try:
-        await asyncio.wait({task}, timeout=max(0.0, timeout_s))
-    finally:
-        if not task.done():
-            task.cancel()
-    return task
-
-
-def _ending(told: _Told, job: Job, *, timed_out: bool) -> tuple[Outcome.Status, str, str]:
-    missed = "; ".join(f"pid {pid}: {why}" for pid, why in list(told.missed.items())[:8])
-    if len(told.missed) > 8:  # noqa: PLR2004 - a line must stay a line
-        missed += f"; and {len(told.missed) - 8} more"
-    said = [*(detail for detail, _ in told.partial), *filter(None, (missed,))]
-    hint = "; ".join(dict.fromkeys(hint for _, hint in told.partial if hint))
-    if told.end is not None and told.end[0] is not Outcome.Status.OK:
-        status, detail, end_hint = told.end
-        return status, "; ".join([detail, *said]), end_hint or hint
-    if told.end is None and not (
-        job.targets and not timed_out and len(told.done | told.missed.keys()) >= len(job.targets)
-    ):
-        what = f"while {told.doing}" if told.doing else "before it said what it was doing"
-        cause = f"stopped at its deadline {what}" if timed_out else f"the worker died {what}"
-        status = Outcome.Status.PARTIAL if told.parts else Outcome.Status.TIMED_OUT
-        if not timed_out and not told.parts:
-            status = Outcome.Status.FAILED
-        return status, "; ".join([cause, *said]), hint
-    return (Outcome.Status.PARTIAL if said else Outcome.Status.OK), "; ".join(said), hint
-
-
-def _pid(text: str) -> int:
-    if not text.isdecimal():
-        raise FrameError(f"{text[:40]!r} is no pid")
-    return int(text)
+        await asyncio.wait_for(awaitable, max(0.0, deadline - asyncio.get_running_loop().time()))
+    except asyncio.TimeoutError:
+        return False
+    return True

@@ -35,7 +35,11 @@ class Report(Protocol):
     """How a collector hands over what it finds. Every call is cheap and safe at any time."""
 
     def doing(self, what: str) -> None:
-        """Say what comes next, such as "reading /proc/4711/cmdline": named when the worker is killed in it."""
+        """Say what comes next, such as "reading /proc/4711/cmdline": named when the worker is killed in it.
+
+        Numbers in it that are pids of targets name the targets at work, the first one above all, until the next call of
+        any kind. Say "waiting for the second look" before a wait, so that it counts as none's.
+        """
 
     def part(self, part: Snapshot) -> None:
         """Hand over records: a Snapshot with the fields filled that this collector brings."""
@@ -72,7 +76,9 @@ class Collector:
     tier: Tier
     # Does the work, in a worker. Raises UnavailableError, SkippedError; anything else becomes FAILED.
     collect: Callable[[Job, Host, Report], None]
-    # No frame for so long means that the target at hand is stuck; None where the collector bounds its own waits.
+    # A target at work for so long, milliseconds, is stuck; None where the collector bounds its own waits.
     patience_ms: float | None = None
     # Whether it looks at this target; a collector over the whole host has None and runs once.
     wants: Callable[[Target], bool] | None = None
+    # Whether it calls into a GPU driver, where SIGKILL can wedge the GPU: its worker gets SIGTERM instead.
+    in_gpu_driver: bool = False
