@@ -20,18 +20,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from freezeframe.agentd import channel
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE
 from freezeframe.agentd.launcher import INTRODUCTION
+from freezeframe.agentd.logs import Logger
 
 LOCK = "agentd.lock"
 # A child that fails at once is tried again at this pace; one that ran for a while at once.
 _BACK_OFF_S = 0.5
 _RAN_FOR_A_WHILE_S = 5.0
 _STOP_S = 3.0
+# What is registered beside the children's names.
+_WOKEN, _INPUT = "", "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +76,13 @@ def lock(runtime_dir: str) -> int:
 class Supervisor:
     """Runs the children until it is told to stop."""
 
-    def __init__(self, specs: Sequence[ChildSpec]) -> None:
-        """`specs` in the order of starting; the first is the launcher."""
+    def __init__(self, specs: Sequence[ChildSpec], logger: Logger, *, stop_at_end_of: int | None = None) -> None:
+        """`specs` in the order of starting; `stop_at_end_of` is a descriptor whose end stops it, too."""
         self._specs = specs
+        self._stop_at_end_of = stop_at_end_of
         self._children: dict[str, _Child] = {}
         self._selector = selectors.DefaultSelector()
-        self._log = structlog.get_logger("supervisor")
+        self._log = logger
         self._stopping = False
 
     def run(self) -> None:
@@ -90,15 +92,19 @@ class Supervisor:
         signal.set_wakeup_fd(waker.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told_to_stop)
-        self._selector.register(wake, selectors.EVENT_READ, None)
+        self._selector.register(wake, selectors.EVENT_READ, _WOKEN)
+        if self._stop_at_end_of is not None:
+            self._selector.register(self._stop_at_end_of, selectors.EVENT_READ, _INPUT)
         for spec in self._specs:
             self._start(spec)
         self._introduce()
         try:
             while not self._stopping:
                 for key, _ in self._selector.select():
-                    if key.data is None:
+                    if key.data == _WOKEN:
                         wake.recv(4096)
+                    elif key.data == _INPUT:
+                        self._stopping = not os.read(key.fd, 4096)
                     elif not self._stopping:
                         self._restart(key.data)
         finally:

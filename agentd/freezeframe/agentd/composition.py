@@ -1,0 +1,152 @@
+"""What the front is made of: the only place that constructs engine, workers, store and captures.
+
+Run by the supervisor as `python -m freezeframe.agentd.composition ... --control-fd N`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from freezeframe.agentd import capabilities, channel, front, privileges
+from freezeframe.agentd.captures import Captures
+from freezeframe.agentd.collectors import COLLECTORS
+from freezeframe.agentd.config import Config
+from freezeframe.agentd.engine import Engine
+from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.launcher import INTRODUCTION
+from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.overrides import overrides
+from freezeframe.agentd.pidfds import Held
+from freezeframe.agentd.service import Parts
+from freezeframe.agentd.store import Store
+from freezeframe.agentd.workers import Workers
+from freezeframe.judge import wire
+from freezeframe.judge.correlate.roles import serving_processes
+from freezeframe.judge.model import Meta, Process, Socket
+from freezeframe.judge.verdicts import conclude
+
+# Command lines are learnt before trouble starts: at start, and then so often.
+_WARM_EVERY_S = 30.0
+_ONCE = "--once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Composed:
+    """What `front.serve` needs."""
+
+    parts: Parts
+    # Told on standard output when the front serves; empty = nothing is.
+    ready_line: str
+
+    def on_bound(self) -> None:
+        privileges.drop_all()
+
+    def on_ready(self) -> None:
+        if self.ready_line:
+            sys.stdout.write(f"{self.ready_line}\n")
+            sys.stdout.flush()
+
+
+@contextlib.asynccontextmanager
+async def compose(config: Config, control_fd: int | None, logger: Logger, *, once: bool) -> AsyncIterator[_Composed]:
+    """Construct everything; `once` keeps no snapshot and says when it serves. Raises StartError."""
+    if control_fd is None:
+        raise StartError("starting the front: it has no supervisor", "start freezeframe-agentd")
+    version = importlib.metadata.version("freezeframe")
+    host = socket.gethostname()
+
+    def serving(processes: Sequence[Process], sockets: Sequence[Socket]) -> tuple[Process, ...]:
+        return serving_processes(processes, sockets, overrides(config.roles, processes))
+
+    workers = Workers()
+    engine = Engine(
+        workers=workers,
+        collectors=COLLECTORS,
+        serving=serving,
+        conclude=conclude,
+        hold=Held,
+        identity=Meta(host=host, agent_version=version, boot_id=_boot_id(), embedded=once, schema=wire.SCHEMA),
+    )
+    store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
+    probed = capabilities.probe()
+
+    async def probe() -> Sequence[capabilities.Capability]:
+        return probed
+
+    parts = Parts(
+        captures=Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}"),
+        store=store,
+        limits=config.capture,
+        collectors=engine.collector_names(),
+        capabilities=probe,
+        agent_version=version,
+        host=host,
+        kernel=os.uname().release,
+    )
+    control = socket.socket(fileno=control_fd)
+    control.setblocking(False)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(control, _introduced, control, workers)
+    warming = None if once else asyncio.ensure_future(_keep_warm(engine, logger))
+    try:
+        yield _Composed(parts=parts, ready_line=f"ready {config.runtime_dir}/capture.sock" if once else "")
+    finally:
+        if warming is not None:
+            warming.cancel()
+        loop.remove_reader(control)
+        workers.detach()
+
+
+def _introduced(control: socket.socket, workers: Workers) -> None:
+    """Take the channel to a (new) launcher; end when the supervisor has gone."""
+    try:
+        message, descriptors = channel.receive(control)
+    except BlockingIOError:
+        return
+    except OSError:
+        message, descriptors = b"", []
+    if message == INTRODUCTION and len(descriptors) == 1:
+        workers.attach(socket.socket(fileno=descriptors[0]))
+        return
+    channel.close_all(descriptors)
+    if not message:
+        asyncio.get_running_loop().remove_reader(control)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _keep_warm(engine: Engine, logger: Logger) -> None:
+    while True:
+        try:
+            await engine.warm()
+        except Exception:
+            logger.exception("learning command lines")
+        await asyncio.sleep(_WARM_EVERY_S)
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve, then leave at once: a store thread that a dead disk holds would keep the process."""
+    code = front.main(partial(compose, once=_ONCE in argv), [argument for argument in argv if argument != _ONCE])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,76 @@
+"""The daemon's command line: checks the configuration, then is the supervisor of launcher and front."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+
+import click
+
+from freezeframe.agentd import config as configuration
+from freezeframe.agentd import logs, privileges, supervisor
+from freezeframe.agentd.config import Config
+from freezeframe.agentd.errors import StartError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config", "path", metavar="FILE", help="Configuration (default: /etc/freezeframe/agentd.toml if there)."
+)
+@click.option("--runtime-dir", metavar="DIR", help="Directory of the sockets.")
+@click.option("--state-dir", metavar="DIR", help="Directory of kept snapshots.")
+@click.option("--check-config", is_flag=True, help="Print what is in force and exit.")
+@click.option("--once", is_flag=True, help="Serve until standard input ends, keep nothing; for `snap --embedded`.")
+@click.version_option(package_name="freezeframe", prog_name="freezeframe-agentd")
+def command(
+    path: str | None,
+    runtime_dir: str | None,
+    state_dir: str | None,
+    check_config: bool,
+    once: bool,
+) -> None:
+    """Capture what a locked-up serving host is doing, for whoever asks on a unix socket. Stops nothing."""
+    try:
+        config = load(path, runtime_dir, state_dir)
+        if check_config:
+            click.echo(configuration.show(config), nl=False)
+        else:
+            run_supervisor(config, path, once=once)
+    except StartError as error:
+        click.echo(f"freezeframe-agentd: {error.detail}", err=True)
+        if error.hint:
+            click.echo(f"freezeframe-agentd: {error.hint}", err=True)
+        sys.exit(1)
+
+
+def load(path: str | None, runtime_dir: str | None, state_dir: str | None) -> Config:
+    """Configuration of a file, with what the command line says on top. Raises ConfigError."""
+    if path is None and os.path.exists(configuration.DEFAULT_PATH):
+        path = configuration.DEFAULT_PATH
+    config = configuration.load(path) if path is not None else Config()
+    return dataclasses.replace(
+        config,
+        runtime_dir=os.path.abspath(runtime_dir) if runtime_dir else config.runtime_dir,
+        state_dir=os.path.abspath(state_dir) if state_dir else config.state_dir,
+    )
+
+
+def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
+    """Run launcher and front until SIGTERM, or with `once` until standard input ends. Raises StartError."""
+    logger, writer = logs.start(config.log_level)
+    supervisor.prepare(config.runtime_dir, 0o711)
+    lock = supervisor.lock(config.runtime_dir)
+    privileges.run_when_starved()
+    arguments = ["--runtime-dir", config.runtime_dir, "--state-dir", config.state_dir]
+    arguments += ["--config", path] if path is not None else []
+    arguments += ["--once"] if once else []
+    specs = (
+        supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher")),
+        supervisor.ChildSpec(name="front", command=supervisor.module("composition", *arguments, "--control-fd")),
+    )
+    try:
+        supervisor.Supervisor(specs, logger, stop_at_end_of=sys.stdin.fileno() if once else None).run()
+    finally:
+        os.close(lock)
+        writer.drain(1.0)
