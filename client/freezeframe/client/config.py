@@ -1,0 +1,129 @@
+"""The client's configuration: names of hosts and defaults of options, in TOML.
+
+    [defaults]
+    window = 1.0        # seconds between the two looks
+    deadline = 5.0      # seconds for a capture
+    output = "text"     # text, json, markdown or brief
+    color = "auto"      # auto, always or never
+
+    [hosts.gpu-07]
+    address = "unix:/run/freezeframe/capture.sock"
+
+`/etc/freezeframe/client.toml` is read first, `$XDG_CONFIG_HOME/freezeframe/config.toml` (else under `~/.config`) over it.
+A key that nobody knows is an error: a misspelt default must not pass in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from freezeframe.client.errors import ConfigError
+
+SYSTEM_FILE = "/etc/freezeframe/client.toml"
+OUTPUTS = ("text", "json", "markdown", "brief")
+COLORS = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the files say; None where they say nothing."""
+
+    # Address by host name, as written.
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    window_s: float | None = None
+    deadline_s: float | None = None
+    output: str | None = None
+    color: str | None = None
+
+
+def user_file(environ: Mapping[str, str]) -> str:
+    """Path of the user's file."""
+    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(base, "freezeframe", "config.toml")
+
+
+def load(environ: Mapping[str, str], explicit: str | None = None) -> Config:
+    """Read the files, or `explicit` alone. A file that is not there counts as empty, unless named. Raises ConfigError."""
+    if explicit is not None:
+        return _merge(Config(), _read(explicit, required=True), explicit)
+    config = Config()
+    for path in (SYSTEM_FILE, user_file(environ)):
+        config = _merge(config, _read(path, required=False), path)
+    return config
+
+
+def _read(path: str, *, required: bool) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if required:
+            raise ConfigError(f"reading the configuration {path}: there is no such file") from error
+        return {}
+    except OSError as error:
+        raise ConfigError(f"reading the configuration {path}: {error.strerror}") from error
+    return _parse(data, path)
+
+
+def _parse(data: bytes, path: str) -> dict[str, Any]:
+    # Imported here: most machines have no file, and parsers cost start-up time.
+    try:
+        import tomllib  # noqa: PLC0415
+    except ModuleNotFoundError:  # CPython 3.10
+        import tomli as tomllib  # noqa: PLC0415
+    try:
+        return tomllib.loads(data.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"reading the configuration {path}: {error}") from error
+
+
+def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
+    _known(raw, {"defaults", "hosts"}, path, "")
+    defaults = _table(raw, "defaults", path)
+    _known(defaults, {"window", "deadline", "output", "color"}, path, "defaults.")
+    hosts = dict(base.hosts)
+    for name, entry in _table(raw, "hosts", path).items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("address"), str):
+            raise ConfigError(f"reading the configuration {path}: hosts.{name} needs address = \"unix:PATH\"")
+        _known(entry, {"address"}, path, f"hosts.{name}.")
+        hosts[name] = entry["address"]
+    return Config(
+        hosts=hosts,
+        window_s=_seconds(defaults, "window", path, base.window_s),
+        deadline_s=_seconds(defaults, "deadline", path, base.deadline_s),
+        output=_choice(defaults, "output", OUTPUTS, path, base.output),
+        color=_choice(defaults, "color", COLORS, path, base.color),
+    )
+
+
+def _known(table: dict[str, Any], names: set[str], path: str, prefix: str) -> None:
+    for key in table:
+        if key not in names:
+            expected = ", ".join(sorted(names))
+            raise ConfigError(f"reading the configuration {path}: unknown key {prefix}{key}; known are {expected}")
+
+
+def _table(raw: dict[str, Any], key: str, path: str) -> dict[str, Any]:
+    value = raw.get(key, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"reading the configuration {path}: {key} must be a table")
+    return value
+
+
+def _seconds(table: dict[str, Any], key: str, path: str, default: float | None) -> float | None:
+    value = table.get(key, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 3600:  # noqa: PLR2004
+        raise ConfigError(f"reading the configuration {path}: defaults.{key} must be seconds between 0 and 3600")
+    return float(value)
+
+
+def _choice(table: dict[str, Any], key: str, choices: tuple[str, ...], path: str, default: str | None) -> str | None:
+    value = table.get(key, default)
+    if value is not None and value not in choices:
+        raise ConfigError(f"reading the configuration {path}: defaults.{key} must be one of {', '.join(choices)}")
+    return value if value is None else str(value)

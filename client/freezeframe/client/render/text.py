@@ -1,0 +1,186 @@
+"""Lays sections out as plain text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from freezeframe.client.render.document import (
+    Block,
+    Bullets,
+    Column,
+    Commands,
+    Item,
+    Lines,
+    Paragraph,
+    Path,
+    PathHop,
+    Section,
+    Table,
+    Tone,
+)
+from freezeframe.client.render.guard import clean, columns
+from freezeframe.client.render.style import Style
+
+# Tokens of the models people use, of English with numbers and paths.
+_CHARACTERS_PER_TOKEN = 3.5
+_GAP = "  "
+_LEAST_COLUMN = 8
+
+
+def render(sections: Sequence[Section], style: Style, budget_tokens: int | None = None) -> str:
+    """Lay out `sections`; under a budget the least important are cut or left out, and it is said which."""
+    laid = [_section(section, style) for section in sections]
+    if budget_tokens is not None:
+        laid = _within(laid, sections, style, int(budget_tokens * _CHARACTERS_PER_TOKEN))
+    return "\n\n".join("\n".join(lines) for lines in laid if lines) + "\n"
+
+
+def _within(laid: list[list[str]], sections: Sequence[Section], style: Style, room: int) -> list[list[str]]:
+    kept: dict[int, list[str]] = {}
+    cut: list[str] = []
+    for index in sorted(range(len(laid)), key=lambda each: sections[each].priority):
+        lines = laid[index]
+        fitting = lines if sections[index].priority == 0 else _fitting(lines, room)
+        if len(fitting) < len(lines):
+            cut.append(clean(sections[index].title).lower() or "the head")
+        if fitting:
+            kept[index] = fitting
+            room -= sum(len(line) + 1 for line in fitting) + 1
+    result = [kept[index] for index in sorted(kept)]
+    if cut:
+        result.append([style.paint(f"Cut to fit the budget: {', '.join(cut)}.", Tone.QUIET)])
+    return result
+
+
+def _fitting(lines: list[str], room: int) -> list[str]:
+    used = 0
+    for number, line in enumerate(lines):
+        used += len(line) + 1
+        if used > room:
+            # A title with nothing under it says nothing.
+            return lines[:number] if number > 1 else []
+    return lines
+
+
+def _section(section: Section, style: Style) -> list[str]:
+    lines = [style.paint(clean(section.title), Tone.STRONG)] if section.title else []
+    indent = _GAP if section.title else ""
+    for block in section.blocks:
+        lines += _block(block, style, indent)
+    return lines
+
+
+def _block(block: Block, style: Style, indent: str) -> list[str]:  # noqa: PLR0911
+    match block:
+        case Paragraph():
+            return [style.paint(line, block.tone) for line in _wrap(clean(block.text), style, indent, indent)]
+        case Bullets():
+            return [
+                line
+                for number, item in enumerate(block.items, 1)
+                for line in _item(item, f"{number}. " if block.numbered else "- ", style, indent)
+            ]
+        case Table():
+            return [indent + line for line in _table(block, style, len(indent))]
+        case Path():
+            return _path(block, style, indent)
+        case Lines():
+            title = [indent + clean(block.title)] if block.title else []
+            return [*title, *(f"{indent}{_GAP}{clean(line)}" for line in block.lines)]
+        case Commands():
+            return [indent + clean(command) for command in block.commands]
+
+
+def _wrap(text: str, style: Style, first: str, rest: str) -> list[str]:
+    # A path or an id is never broken: it must still be copied.
+    return textwrap.wrap(
+        text, style.width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ) or [first.rstrip()]
+
+
+def _item(item: Item, bullet: str, style: Style, indent: str) -> list[str]:
+    text = clean(item.text)
+    ref = f"({clean(item.ref)})" if item.ref else ""
+    rest = indent + " " * len(bullet)
+    lines = _wrap(f"{text} {ref}".rstrip(), style, indent + bullet, rest)
+    if ref and lines[-1].endswith(ref):
+        lines[-1] = lines[-1].removesuffix(ref) + style.paint(ref, Tone.QUIET)
+    for detail in item.details:
+        lines += _wrap(clean(detail), style, rest, rest + _GAP)
+    return lines
+
+
+def _path(path: Path, style: Style, indent: str) -> list[str]:
+    lines: list[str] = []
+    plain = 0
+    for hop in path.hops:
+        label = _hop(hop)
+        shown = style.mark(label) if hop.holds else label
+        if lines and plain + 3 + columns(label) <= style.width:
+            lines[-1] += f" {style.arrow} {shown}"
+            plain += 3 + columns(label)
+        else:
+            start = f"{indent}{_GAP}{style.arrow} " if lines else indent
+            lines.append(start + shown)
+            plain = columns(start + label)
+    return lines
+
+
+def _hop(hop: PathHop) -> str:
+    label = f"{clean(hop.name)} {hop.in_flight}"
+    return f"[{label}]" if hop.holds else label
+
+
+def _table(table: Table, style: Style, indent: int) -> list[str]:
+    rows = [tuple(clean(cell) for cell in row) for row in table.rows]
+    titles = tuple(column.title for column in table.columns)
+    widths = [max(columns(cell) for cell in cells) for cells in zip(titles, *rows, strict=True)]
+    if style.table_width is not None:
+        widths = _squeezed(widths, table.columns, style.table_width - indent)
+    header = style.paint(_row(titles, widths, table.columns, style), Tone.QUIET)
+    return [header, *(_row(row, widths, table.columns, style) for row in rows)]
+
+
+def _squeezed(widths: list[int], shapes: Sequence[Column], room: int) -> list[int]:
+    """Narrow the widest flexible column, again and again, until the row fits or nothing can give."""
+    widths = list(widths)
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+    flexible = [index for index, shape in enumerate(shapes) if shape.flexible]
+    while excess > 0 and flexible:
+        ordered = sorted(flexible, key=lambda index: -widths[index])
+        widest = ordered[0]
+        floor = max(_LEAST_COLUMN, len(shapes[widest].title))
+        following = max(widths[ordered[1]] if len(ordered) > 1 else 0, floor)
+        if widths[widest] <= floor:
+            break
+        step = min(excess, max(1, widths[widest] - following), widths[widest] - floor)
+        widths[widest] -= step
+        excess -= step
+    return widths
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], shapes: Sequence[Column], style: Style) -> str:
+    return _GAP.join(
+        _cell(cell, width, shape, style) for cell, width, shape in zip(cells, widths, shapes, strict=True)
+    ).rstrip()
+
+
+def _cell(cell: str, width: int, shape: Column, style: Style) -> str:
+    taken = columns(cell)
+    if taken > width:
+        cell = _cut(cell, width, style.ellipsis)
+        taken = columns(cell)
+    padding = " " * (width - taken)
+    return padding + cell if shape.right else cell + padding
+
+
+def _cut(cell: str, width: int, ellipsis: str) -> str:
+    room = width - len(ellipsis)
+    kept = ""
+    for character in cell:
+        room -= columns(character)
+        if room < 0:
+            break
+        kept += character
+    return kept + ellipsis

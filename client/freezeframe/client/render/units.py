@@ -1,0 +1,63 @@
+"""Numbers for people: ages, sizes, rates. A unit stands beside every number that has one."""
+
+from __future__ import annotations
+
+_SECOND = 1000.0
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_STEP = 1000.0
+
+
+def age(milliseconds: float) -> str:
+    """Say an age in one form: "612 ms", "9.8 s", "264.6 s", "3 h 12 min", "2 d 4 h"."""
+    if milliseconds < _SECOND:
+        return f"{milliseconds:.0f} ms" if milliseconds < _SECOND - 0.5 else "1.0 s"
+    if milliseconds < 10 * _MINUTE:
+        return f"{milliseconds / _SECOND:.1f} s"
+    return _clock(milliseconds)
+
+
+def long_age(milliseconds: float) -> str:
+    """Say an age in both forms where they differ: "264.6 s (4 min 24 s)"."""
+    if milliseconds < _MINUTE:
+        return age(milliseconds)
+    return f"{milliseconds / _SECOND:.1f} s ({_clock(milliseconds)})"
+
+
+def size(count: float) -> str:
+    """Say a number of bytes: "512 B", "5.1 kB", "20.3 MB" (powers of 1000)."""
+    if abs(count) < _STEP:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= _STEP
+        if abs(count) < _STEP:
+            break
+    return f"{count:.1f} {unit}"
+
+
+def rate(bytes_per_second: float) -> str:
+    """Say a rate: "0 B/s", "5.1 kB/s"."""
+    return f"{size(bytes_per_second)}/s"
+
+
+def number(value: float) -> str:
+    """Say a plain number: no decimals where there are none, separators where it is long."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
+
+
+def count(items: int, noun: str) -> str:
+    """Say how many: "1 request", "30 requests"."""
+    ending = "" if items == 1 else "es" if noun.endswith("s") else "s"
+    return f"{items:,} {noun}{ending}"
+
+
+def _clock(milliseconds: float) -> str:
+    if milliseconds < _HOUR:
+        minutes, rest = divmod(milliseconds, _MINUTE)
+        return f"{minutes:.0f} min {rest // _SECOND:.0f} s"
+    if milliseconds < _DAY:
+        hours, rest = divmod(milliseconds, _HOUR)
+        return f"{hours:.0f} h {rest // _MINUTE:.0f} min"
+    days, rest = divmod(milliseconds, _DAY)
+    return f"{days:.0f} d {rest // _HOUR:.0f} h"

@@ -1,0 +1,39 @@
+"""Reading a wire message: enum names, presence, optional numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.message import Message
+
+from freezeframe.client.render import units
+
+# What stands in a cell where the agent says nothing.
+NOTHING = "-"
+
+
+def enum_name(message: Message, field: str) -> str:
+    """Name the value of an enum field; one of a newer agent shows as its number."""
+    enum = message.DESCRIPTOR.fields_by_name[field].enum_type
+    number = getattr(message, field)
+    if enum is None or (value := enum.values_by_number.get(number)) is None:
+        return str(number)
+    return str(value.name)
+
+
+def optional(message: Message, field: str, say: Callable[[float], str] = units.number) -> str:
+    """Say a field with presence, NOTHING where it is absent."""
+    return say(getattr(message, field)) if message.HasField(field) else NOTHING
+
+
+def pid(message: Message, field: str = "pid") -> str:
+    """Say a pid that may be absent."""
+    return str(getattr(message, field)) if message.HasField(field) else NOTHING
+
+
+def pids(numbers: object) -> str:
+    """Say a list of pids: "pid 7", "pids 7, 8"."""
+    shown = [str(each) for each in numbers] if hasattr(numbers, "__iter__") else []
+    if not shown:
+        return ""
+    return f"pid{'s' if len(shown) > 1 else ''} {', '.join(shown)}"
