@@ -87,7 +87,7 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
     hosts = dict(base.hosts)
     for name, entry in _table(raw, "hosts", path).items():
         if not isinstance(entry, dict) or not isinstance(entry.get("address"), str):
-            raise ConfigError(f"reading the configuration {path}: hosts.{name} needs address = \"unix:PATH\"")
+            raise ConfigError(f'reading the configuration {path}: hosts.{name} needs address = "unix:PATH"')
         _known(entry, {"address"}, path, f"hosts.{name}.")
         hosts[name] = entry["address"]
     return Config(

@@ -12,7 +12,13 @@ _LONGEST = 400
 
 def render(snapshot: snapshot_pb2.Snapshot, file: str | None = None, *, ascii_only: bool = False) -> str:
     """Say code, sentence, path, who it is not and who goes astray, and what was not seen: five lines."""
-    lines = (_head(snapshot), _sentence(snapshot), _path(snapshot, ascii_only), _aside(snapshot), _unseen(snapshot, file))
+    lines = (
+        _head(snapshot),
+        _sentence(snapshot),
+        _path(snapshot, ascii_only),
+        _aside(snapshot),
+        _unseen(snapshot, file),
+    )
     ellipsis = "..." if ascii_only else "…"
     return "".join(f"{_short(clean(line), ellipsis)}\n" for line in lines)
 
@@ -53,7 +59,9 @@ def _aside(snapshot: snapshot_pb2.Snapshot) -> str:
 
 def _unseen(snapshot: snapshot_pb2.Snapshot, file: str | None) -> str:
     unseen = [
-        f"{each.collector} {enum_name(each, 'status')}" for each in snapshot.outcomes if enum_name(each, "status") != "OK"
+        f"{each.collector} {enum_name(each, 'status')}"
+        for each in snapshot.outcomes
+        if enum_name(each, "status") != "OK"
     ]
     return f"not seen: {', '.join(unseen) or 'nothing is missing'}; file: {file or 'not saved'}"
 

@@ -1,0 +1,140 @@
+"""What `show` can show: one entry per section, written out."""
+
+from __future__ import annotations
+
+from freezeframe.client.render.document import Section
+from freezeframe.client.render.sections import (
+    hops,
+    host,
+    logs,
+    metrics,
+    outcomes,
+    processes,
+    requests,
+    sockets,
+    stacks,
+    verdict,
+)
+from freezeframe.client.render.sections.contract import SectionKind, Snapshot, empty
+
+_SOCKETS = "snapshot_sockets"
+
+# All but the verdict, which is a page of its own.
+SECTIONS: tuple[SectionKind, ...] = (
+    SectionKind(
+        name="findings",
+        title="Findings",
+        fields=("findings",),
+        build=outcomes.findings,
+        otherwise="The agent judges what its collectors bring: see the outcomes.",
+    ),
+    SectionKind(name="hops", title="Hops", fields=("hops", "edges"), build=hops.hops, collectors=(_SOCKETS,)),
+    SectionKind(
+        name="processes",
+        title="Processes",
+        fields=("processes",),
+        build=processes.processes,
+        collectors=("snapshot_processes",),
+    ),
+    SectionKind(
+        name="requests",
+        title="Requests",
+        fields=("requests", "log_requests"),
+        build=requests.requests,
+        collectors=("trace_requests", "read_logs", _SOCKETS),
+    ),
+    SectionKind(name="sockets", title="Sockets", fields=("sockets",), build=sockets.sockets, collectors=(_SOCKETS,)),
+    SectionKind(
+        name="python",
+        title="Python stacks",
+        fields=("python_threads",),
+        build=stacks.python,
+        collectors=("snapshot_python_stacks",),
+    ),
+    SectionKind(
+        name="asyncio",
+        title="Asyncio tasks",
+        fields=("asyncio_tasks",),
+        build=stacks.asyncio,
+        collectors=("snapshot_asyncio_tasks",),
+    ),
+    SectionKind(
+        name="native",
+        title="Native stacks",
+        fields=("native_threads",),
+        build=stacks.native,
+        collectors=("snapshot_native_stacks",),
+    ),
+    SectionKind(
+        name="locks", title="Locks", fields=("locks",), build=stacks.locks, collectors=("snapshot_locks", "trace_futex")
+    ),
+    SectionKind(
+        name="ranks", title="Ranks", fields=("ranks",), build=stacks.ranks, collectors=("snapshot_python_stacks",)
+    ),
+    SectionKind(
+        name="profile",
+        title="Profile",
+        fields=(),
+        build=lambda _: (),
+        otherwise="A profile is taken on request only, and this version takes none.",
+    ),
+    SectionKind(name="gpus", title="GPUs", fields=("gpus",), build=host.gpus, collectors=("snapshot_gpus",)),
+    SectionKind(
+        name="metrics",
+        title="Metrics",
+        fields=("metrics", "endpoints"),
+        build=metrics.metrics,
+        collectors=("sample_metrics",),
+    ),
+    SectionKind(
+        name="logs",
+        title="Logs",
+        fields=("log_findings", "log_sources", "log_requests"),
+        build=logs.logs,
+        collectors=("read_logs",),
+    ),
+    SectionKind(
+        name="kernel",
+        title="Kernel log",
+        fields=("kernel_events",),
+        build=host.kernel,
+        collectors=("read_kernel_log",),
+    ),
+    SectionKind(name="host", title="Host", fields=("host",), build=host.host, collectors=("snapshot_host",)),
+    SectionKind(
+        name="outcomes",
+        title="Outcomes",
+        fields=("outcomes",),
+        build=outcomes.outcomes,
+        otherwise="The agent says nothing of its collectors.",
+    ),
+    SectionKind(
+        name="history",
+        title="History",
+        fields=("history",),
+        build=host.history,
+        otherwise="The recorder brings it: a daemon that runs as root before the trouble starts.",
+    ),
+)
+
+_BY_NAME = {kind.name: kind for kind in SECTIONS}
+
+
+def build(snapshot: Snapshot, names: tuple[str, ...], file: str | None, *, why: bool) -> tuple[Section, ...]:
+    """Build the sections called `names` ("verdict" among them), in that order."""
+    pages: list[Section] = []
+    for name in names:
+        if name == "verdict":
+            pages += verdict.sections(snapshot, file, why=why)
+        else:
+            kind = _BY_NAME[name]
+            pages.append(Section(title=kind.title, blocks=kind.build(snapshot) or empty(kind, snapshot), priority=1))
+    return tuple(pages)
+
+
+def fields(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the fields of Snapshot that the sections called `names` show; `meta` is always among them."""
+    shown = ["meta"]
+    for name in names:
+        shown += ("verdict",) if name == "verdict" else _BY_NAME[name].fields
+    return tuple(dict.fromkeys(shown))

@@ -1,0 +1,171 @@
+"""The host, its GPUs, its kernel's log, and the history before the capture."""
+
+from __future__ import annotations
+
+import math
+
+from freezeframe.client.render import units
+from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
+from freezeframe.client.render.sections.contract import Snapshot, item
+from freezeframe.client.render.values import NOTHING, optional, pids
+from freezeframe.v1 import host_pb2
+
+_BARS = " .:-=+*#%@"
+_SHOWN_SAMPLES = 60
+
+
+def host(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show what would starve the path: pressure, memory, disks, limits."""
+    if not snapshot.HasField("host"):
+        return ()
+    it = snapshot.host
+    facts = [
+        f"kernel {it.kernel}, {it.distribution or 'distribution unknown'}, {it.architecture}".rstrip(", "),
+        f"up {units.age(it.uptime_ms)}, {it.cpus} CPUs, load {' '.join(f'{each:.2f}' for each in it.load)}",
+        f"memory: {units.size(it.memory_available_bytes)} of {units.size(it.memory_total_bytes)} available, "
+        f"{units.size(it.swap_used_bytes)} of swap used",
+        f"lockdown {it.lockdown or 'unknown'}, clock {it.clock or 'unknown'}",
+    ]
+    if it.HasField("oom_kills"):
+        during = f", {units.number(it.oom_kills_delta)} between the looks" if it.HasField("oom_kills_delta") else ""
+        facts.append(f"{units.number(it.oom_kills)} OOM kills since boot{during}")
+    facts += [f"{name} {it.versions[name]}" for name in sorted(it.versions)]
+    facts += [_throttle(each) for each in it.throttles]
+    blocks: list[Block] = [Bullets(items=tuple(item(fact) for fact in facts))]
+    if it.pressure:
+        blocks += [Paragraph(text=""), _pressure(it)]
+    if it.filesystems:
+        blocks += [Paragraph(text=""), _filesystems(it)]
+    return tuple(blocks)
+
+
+def gpus(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show utilisation beside power: high with low power is a spin."""
+    if not snapshot.gpus:
+        return ()
+    columns = (
+        Column(title="GPU", right=True),
+        Column(title="NAME", flexible=True),
+        Column(title="BUSY", right=True),
+        Column(title="POWER", right=True),
+        Column(title="CLOCK", right=True),
+        Column(title="MEMORY", right=True),
+        Column(title="HEAT", right=True),
+        Column(title="PIDS", flexible=True),
+        Column(title="REMARKS", flexible=True),
+    )
+    rows = tuple(
+        (
+            str(each.index),
+            each.name or NOTHING,
+            optional(each, "utilization_percent", lambda value: f"{value:.0f} %"),
+            optional(each, "power_watts", lambda value: f"{value:.0f} W"),
+            optional(each, "sm_clock_mhz", lambda value: f"{value:.0f} MHz"),
+            optional(each, "memory_used_bytes", units.size),
+            optional(each, "temperature_celsius", lambda value: f"{value:.0f} C"),
+            ", ".join(str(process.pid) for process in each.processes) or NOTHING,
+            ", ".join([*([each.error] if each.error else []), *each.throttle_reasons]),
+        )
+        for each in snapshot.gpus
+    )
+    return (Table(columns=columns, rows=rows),)
+
+
+def kernel(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show what the kernel's log says, newest first."""
+    events = sorted(snapshot.kernel_events, key=lambda each: each.age_ms)
+    if not events:
+        return ()
+    return (Bullets(items=tuple(item(f"{units.age(each.age_ms)} ago, {each.kind}: {each.text}") for each in events)),)
+
+
+def history(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show a line per series: the last minute, and when it last was not 0."""
+    if not snapshot.history.series:
+        return ()
+    columns = (
+        Column(title="WHAT"),
+        Column(title="OF", flexible=True),
+        Column(title="PEAK", right=True),
+        Column(title="LAST NOT 0", right=True),
+        Column(title="OLD TO NEW"),
+    )
+    rows = tuple(
+        (
+            each.kind,
+            each.subject,
+            units.number(max((value for value in each.values if not math.isnan(value)), default=0.0)),
+            optional(each, "last_nonzero_age_ms", lambda value: f"{units.age(value)} ago"),
+            _bars(each.values[-_SHOWN_SAMPLES:]),
+        )
+        for each in snapshot.history.series
+    )
+    interval = Paragraph(text=f"one sample each {units.age(snapshot.history.interval_ms)}")
+    return (interval, Table(columns=columns, rows=rows))
+
+
+def _bars(values: object) -> str:
+    numbers = [value for value in values] if hasattr(values, "__iter__") else []  # noqa: C416
+    peak = max((value for value in numbers if not math.isnan(value)), default=0.0)
+    scale = (len(_BARS) - 1) / peak if peak > 0 else 0.0
+    return "".join("?" if math.isnan(value) else _BARS[math.ceil(max(0.0, value) * scale)] for value in numbers)
+
+
+def _throttle(throttle: host_pb2.Throttle) -> str:
+    quota = f" of {throttle.quota_cpus:g} CPUs" if throttle.HasField("quota_cpus") else ""
+    periods = (
+        f"throttled in {throttle.throttled_periods_delta:.0f} of {throttle.periods_delta:.0f} periods"
+        if throttle.HasField("throttled_periods_delta") and throttle.HasField("periods_delta")
+        else "throttled"
+    )
+    return f"cgroup {throttle.cgroup}{quota}: {periods} between the looks, {pids(throttle.pids)}".rstrip(", ")
+
+
+def _pressure(it: host_pb2.Host) -> Table:
+    columns = (
+        Column(title="PRESSURE"),
+        Column(title="OF", flexible=True),
+        Column(title="SOME 10 S", right=True),
+        Column(title="ALL 10 S", right=True),
+        Column(title="SOME 60 S", right=True),
+        Column(title="ALL 60 S", right=True),
+        Column(title="BETWEEN LOOKS", right=True),
+    )
+
+    def percent(value: float) -> str:
+        return f"{value:.1f} %"
+
+    rows = tuple(
+        (
+            each.resource,
+            each.cgroup or "host",
+            percent(each.some_avg10),
+            percent(each.full_avg10),
+            percent(each.some_avg60),
+            percent(each.full_avg60),
+            optional(each, "some_window", percent),
+        )
+        for each in it.pressure
+    )
+    return Table(columns=columns, rows=rows)
+
+
+def _filesystems(it: host_pb2.Host) -> Table:
+    columns = (
+        Column(title="FILE SYSTEM", flexible=True),
+        Column(title="SIZE", right=True),
+        Column(title="FREE", right=True),
+        Column(title="FREE INODES", right=True),
+        Column(title="HOLDS", flexible=True),
+    )
+    rows = tuple(
+        (
+            each.mount,
+            units.size(each.size_bytes),
+            units.size(each.available_bytes),
+            optional(each, "free_inodes"),
+            each.purpose,
+        )
+        for each in it.filesystems
+    )
+    return Table(columns=columns, rows=rows)

@@ -1,0 +1,56 @@
+"""Processes of the path and their clients."""
+
+from __future__ import annotations
+
+from freezeframe.client.render import units
+from freezeframe.client.render.document import Block, Column, Table
+from freezeframe.client.render.sections.contract import Snapshot
+from freezeframe.client.render.values import NOTHING, enum_name, optional
+from freezeframe.v1 import process_pb2
+
+
+def processes(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show role, state and what moved."""
+    if not snapshot.processes:
+        return ()
+    columns = (
+        Column(title="PID", right=True),
+        Column(title="ROLE"),
+        Column(title="STATE"),
+        Column(title="AGE", right=True),
+        Column(title="CPU", right=True),
+        Column(title="MEMORY", right=True),
+        Column(title="THREADS", right=True),
+        Column(title="TITLE", flexible=True),
+        Column(title="WHERE", flexible=True),
+    )
+    rows = tuple(
+        (
+            str(each.pid),
+            _role(each),
+            _state(each),
+            units.age(each.age_ms),
+            optional(each, "cpu_ms_delta", lambda value: f"+{units.age(value)}"),
+            units.size(each.rss_bytes),
+            str(each.thread_count or len(each.threads)),
+            each.title or each.comm or NOTHING,
+            each.pod or each.container_name or each.container[:12] or each.unit or NOTHING,
+        )
+        for each in snapshot.processes
+    )
+    return (Table(columns=columns, rows=rows),)
+
+
+def _role(process: process_pb2.Process) -> str:
+    role = enum_name(process, "role").lower().replace("_", "-")
+    return f"{role} ({process.disaggregation})" if process.disaggregation else role
+
+
+def _state(process: process_pb2.Process) -> str:
+    flags = (
+        (process.frozen, "frozen"),
+        (process.memory_blocked, "memory blocked"),
+        (bool(process.tracer_pid), f"traced by {process.tracer_pid}"),
+        (process.exited, "ended"),
+    )
+    return ", ".join([process.state or NOTHING, *(what for said, what in flags if said)])

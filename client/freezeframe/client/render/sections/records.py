@@ -1,0 +1,85 @@
+"""Finds the record behind a reference such as "processes[3].threads[0]" and says it in one line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf.message import Message
+
+from freezeframe.client.render import units
+from freezeframe.client.render.values import enum_name
+from freezeframe.v1 import snapshot_pb2, stack_pb2
+
+_STEP = re.compile(r"([a-z_]+)(?:\[(\d+)\])?")
+_SHOWN_OF_A_LIST = 8
+
+
+def resolve(references: str, snapshot: snapshot_pb2.Snapshot) -> tuple[str, ...]:
+    """Say each record of `references` (separated by spaces); what is not in this snapshot is said to be missing."""
+    lines: list[str] = []
+    for reference in references.split():
+        found = _find(reference, snapshot)
+        if found is None:
+            lines.append(f"{reference}: not in this snapshot")
+        else:
+            lines += (f"{reference}: {_sentence(found)}", *_stack(found))
+    return tuple(lines)
+
+
+def _find(reference: str, snapshot: Message) -> Any:
+    value: Any = snapshot
+    for step in reference.split("."):
+        match = _STEP.fullmatch(step)
+        if match is None or not isinstance(value, Message) or match[1] not in value.DESCRIPTOR.fields_by_name:
+            return None
+        field = match[1]
+        if match[2] is None and value.DESCRIPTOR.fields_by_name[field].has_presence and not value.HasField(field):
+            return None
+        value = getattr(value, field)
+        if match[2] is not None:
+            if isinstance(value, (Message, str, bytes)) or not hasattr(value, "__len__") or int(match[2]) >= len(value):
+                return None
+            value = value[int(match[2])]
+    return value
+
+
+def _sentence(value: Any) -> str:
+    if not isinstance(value, Message):
+        return str(value)
+    said = []
+    for field, item in value.ListFields():
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            said.append(f"{field.name}={{{', '.join(f'{key}={item[key]}' for key in sorted(item))}}}")
+        elif isinstance(item, Message):
+            said.append(f"{field.name}={{{_sentence(item)}}}")
+        elif hasattr(item, "__len__") and not isinstance(item, (str, bytes)):
+            said.append(_list(field, item))
+        elif field.enum_type is not None:
+            said.append(f"{field.name}={enum_name(value, field.name)}")
+        else:
+            said.append(f"{field.name}={_scalar(field.name, item)}")
+    return ", ".join(said) or "empty"
+
+
+def _list(field: Any, items: Any) -> str:
+    if field.message_type is not None:
+        return units.count(len(items), field.name.removesuffix("s"))
+    shown = " ".join(str(each) for each in items[:_SHOWN_OF_A_LIST])
+    more = f" and {len(items) - _SHOWN_OF_A_LIST} more" if len(items) > _SHOWN_OF_A_LIST else ""
+    return f"{field.name}={shown}{more}"
+
+
+def _scalar(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        if name.endswith(("_ms", "_ms_delta")):
+            return units.age(value)
+        return str(int(value)) if value.is_integer() else f"{value:.6g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _stack(value: Any) -> tuple[str, ...]:
+    frames = getattr(value, "frames", ())
+    return tuple(
+        f"at {frame.function} ({frame.file}:{frame.line})" for frame in frames if isinstance(frame, stack_pb2.Frame)
+    )

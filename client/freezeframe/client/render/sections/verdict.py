@@ -1,0 +1,204 @@
+"""The verdict, to be read in ten seconds: code, sentence, path, evidence, ruled out, who sent what, what was not seen."""
+
+from __future__ import annotations
+
+import shlex
+
+from freezeframe.client.render import units
+from freezeframe.client.render.document import (
+    Block,
+    Bullets,
+    Column,
+    Commands,
+    Item,
+    Paragraph,
+    Path,
+    PathHop,
+    Section,
+    Table,
+    Tone,
+)
+from freezeframe.client.render.sections import records
+from freezeframe.client.render.sections.contract import Snapshot, item
+from freezeframe.client.render.values import NOTHING, enum_name, optional, pid, pids
+from freezeframe.v1 import verdict_pb2
+
+# Codes that accuse nobody.
+CALM = ("NOT_STUCK", "IDLE")
+_DOUBTFUL = ("UNDETERMINED", "UNSPECIFIED")
+# Section of `show` in which a field of the snapshot is seen.
+SECTION_OF_FIELD = {
+    "processes": "processes",
+    "sockets": "sockets",
+    "edges": "hops",
+    "hops": "hops",
+    "requests": "requests",
+    "log_requests": "requests",
+    "python_threads": "python",
+    "asyncio_tasks": "asyncio",
+    "native_threads": "native",
+    "locks": "locks",
+    "metrics": "metrics",
+    "endpoints": "metrics",
+    "log_findings": "logs",
+    "log_sources": "logs",
+    "kernel_events": "kernel",
+    "gpus": "gpus",
+    "ranks": "ranks",
+    "host": "host",
+    "outcomes": "outcomes",
+    "history": "history",
+}
+
+
+def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) -> tuple[Section, ...]:
+    """Build the page; `file` is named in the commands to go on with; `why` puts each record under its evidence."""
+    verdict = snapshot.verdict
+    if not snapshot.HasField("verdict"):
+        nothing = Paragraph(text="This snapshot carries no verdict.", tone=Tone.DOUBT)
+        return (Section(title="", blocks=(nothing, *_path(snapshot))), _unseen(snapshot), _about(snapshot))
+    pages = (
+        Section(title="", blocks=_head(verdict)),
+        Section(title="", blocks=(*_path(snapshot), *_oldest(snapshot))),
+        _bullets("Evidence", [_evidence(each, snapshot, why=why) for each in verdict.evidence], 1),
+        _bullets("Ruled out", [_ruled_out(each, snapshot, why=why) for each in verdict.ruled_out], 3),
+        Section(title="Who sent what", blocks=_attribution(verdict), priority=2),
+        _bullets("Stands too", [_other(each) for each in snapshot.findings[1:]], 4),
+        _unseen(snapshot),
+        Section(title="Next", blocks=_next(snapshot, file), priority=2),
+        _about(snapshot),
+    )
+    return tuple(page for page in pages if page.blocks)
+
+
+def is_stuck(snapshot: Snapshot) -> bool:
+    """Say whether the verdict is that something is stuck."""
+    return snapshot.HasField("verdict") and enum_name(snapshot.verdict, "code") not in (*CALM, "UNSPECIFIED")
+
+
+def _head(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
+    code = enum_name(verdict, "code")
+    tone = Tone.GOOD if code in CALM else Tone.DOUBT if code in _DOUBTFUL else Tone.BAD
+    holder = pids(verdict.holder_pids) or verdict.holder_address
+    held = f"   {verdict.hop} {holder}".rstrip() if verdict.hop or holder else ""
+    return (
+        Paragraph(text=f"{code}   {enum_name(verdict, 'confidence').lower()} confidence{held}", tone=tone),
+        Paragraph(text=verdict.summary or "The agent gave no sentence."),
+    )
+
+
+def _path(snapshot: Snapshot) -> tuple[Block, ...]:
+    hops = tuple(PathHop(name=hop.name, in_flight=hop.in_flight, holds=hop.holds) for hop in snapshot.hops)
+    return (Path(hops=hops),) if hops else ()
+
+
+def _oldest(snapshot: Snapshot) -> tuple[Block, ...]:
+    ages = [hop.oldest_age_ms for hop in snapshot.hops if hop.HasField("oldest_age_ms")]
+    return (Paragraph(text=f"oldest request: at least {units.long_age(max(ages))}"),) if ages else ()
+
+
+def _bullets(title: str, items: list[Item], priority: int) -> Section:
+    return Section(title=title, blocks=(Bullets(items=tuple(items)),) if items else (), priority=priority)
+
+
+def _evidence(evidence: verdict_pb2.Evidence, snapshot: Snapshot, *, why: bool) -> Item:
+    details = records.resolve(evidence.ref, snapshot) if why and evidence.ref else ()
+    return item(evidence.text, evidence.ref, *details)
+
+
+def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, *, why: bool) -> Item:
+    if len(ruled_out.evidence) == 1 and not why:
+        return item(f"{ruled_out.hop}: {ruled_out.evidence[0].text}", ruled_out.evidence[0].ref)
+    details: list[str] = []
+    for each in ruled_out.evidence:
+        details.append(f"{each.text} ({each.ref})" if each.ref else each.text)
+        if why and each.ref:
+            details += records.resolve(each.ref, snapshot)
+    return item(ruled_out.hop, "", *details)
+
+
+def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
+    if not verdict.attribution:
+        return ()
+    tokens = any(each.HasField("tokens_per_s") for each in verdict.attribution)
+    columns = (
+        Column(title="CLIENT", flexible=True),
+        Column(title="PID", right=True),
+        Column(title="IN FLIGHT", right=True),
+        Column(title="AT LEAST", right=True),
+        Column(title="RECEIVES", right=True),
+        *((Column(title="TOKENS/S", right=True),) if tokens else ()),
+        Column(title="TALKS TO", flexible=True),
+        Column(title="NOTE"),
+    )
+    rows = tuple(
+        (
+            each.client,
+            pid(each),
+            str(each.requests_in_flight),
+            optional(each, "oldest_age_ms", units.age),
+            optional(each, "bytes_per_s", units.rate),
+            *((optional(each, "tokens_per_s", lambda value: f"{value:.1f}"),) if tokens else ()),
+            ", ".join(each.talks_to) or NOTHING,
+            ", ".join(
+                word for word, said in (("stray", each.stray), ("round the router", each.bypasses_router)) if said
+            ),
+        )
+        for each in verdict.attribution
+    )
+    return (Table(columns=columns, rows=rows),)
+
+
+def _other(verdict: verdict_pb2.Verdict) -> Item:
+    explains = f" ({units.count(verdict.explains, 'request')})" if verdict.explains else ""
+    return item(f"{enum_name(verdict, 'code')}{explains}: {verdict.summary}")
+
+
+def _unseen(snapshot: Snapshot) -> Section:
+    items = []
+    named = []
+    for index, outcome in enumerate(snapshot.outcomes):
+        status = enum_name(outcome, "status")
+        if status == "OK":
+            continue
+        named.append(outcome.collector)
+        detail = f": {outcome.detail}" if outcome.detail else ""
+        hint = f"to mend it: {outcome.hint}" if outcome.hint else ""
+        items.append(item(f"{outcome.collector} {status}{detail}", f"outcomes[{index}]", hint))
+    # An unknown that names a collector above says the same again.
+    items += [item(text) for text in snapshot.verdict.unknowns if not any(name in text for name in named)]
+    return _bullets("Not seen", items, 5)
+
+
+def _next(snapshot: Snapshot, file: str | None) -> tuple[Block, ...]:
+    steps = tuple(item(step) for step in snapshot.verdict.next_steps)
+    bullets = (Bullets(items=steps, numbered=True),) if steps else ()
+    return (*bullets, Commands(commands=commands(snapshot, file))) if file else bullets
+
+
+def commands(snapshot: Snapshot, file: str) -> tuple[str, str]:
+    """Choose two commands to go on with: the records behind the verdict, and the section it leans on most."""
+    votes: dict[str, int] = {}
+    for evidence in snapshot.verdict.evidence:
+        for ref in evidence.ref.split():
+            section = SECTION_OF_FIELD.get(ref.partition("[")[0])
+            if section is not None:
+                votes[section] = votes.get(section, 0) + 1
+    leaned = max(votes, key=lambda name: votes[name]) if votes else "hops"
+    quoted = shlex.quote(file)
+    return (f"freezeframe show {quoted} verdict --why", f"freezeframe show {quoted} {leaned}")
+
+
+def _about(snapshot: Snapshot) -> Section:
+    meta = snapshot.meta
+    looks = f"two looks {units.age(meta.window_ms)} apart" if meta.window_ms else "one look"
+    parts = [
+        meta.host or "unnamed host",
+        meta.started_at,
+        f"took {units.age(meta.duration_ms)}",
+        looks,
+        f"agent {meta.agent_version}" + (", started for this capture" if meta.embedded else ""),
+        f"note: {meta.note}" if meta.note else "",
+    ]
+    text = ", ".join(part for part in parts if part)
+    return Section(title="", blocks=(Paragraph(text=text, tone=Tone.QUIET),), priority=4)
