@@ -16,6 +16,7 @@ A key that nobody knows is an error: a misspelt default must not pass in silence
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,10 +70,10 @@ def _read(path: str, *, required: bool) -> dict[str, Any]:
 
 
 def _parse(data: bytes, path: str) -> dict[str, Any]:
-    # Imported here: most machines have no file, and parsers cost start-up time.
-    try:
+    # Imported here: most machines have no file, and a parser costs start-up time.
+    if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
-    except ModuleNotFoundError:  # CPython 3.10
+    else:
         import tomli as tomllib  # noqa: PLC0415
     try:
         return tomllib.loads(data.decode())

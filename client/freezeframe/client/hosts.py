@@ -25,7 +25,7 @@ _SERVED_BY: dict[Role, tuple[str, ...]] = {
 }
 SYSTEM_DIRECTORY = "/run/freezeframe"
 
-_START_HINT = "start the daemon (sudo freezeframe-agentd), or add --embedded for a private agent"
+DAEMON_HINT = "start the daemon: sudo systemctl start freezeframe-agentd, or sudo freezeframe-agentd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, 
     path = os.path.abspath(address.removeprefix("unix:"))
     found = _for_role(path, role)
     if found is None:
-        raise AgentNotThereError(f"connecting to {named}: there is no {_SERVED_BY[role][0]} in {path}", _START_HINT)
+        raise AgentNotThereError(f"connecting to {named}: there is no {_SERVED_BY[role][0]} in {path}", DAEMON_HINT)
     return Target(path=found, name=named)
 
 
@@ -64,7 +64,7 @@ def local_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def not_there(target: Target) -> AgentNotThereError:
     """Make the error for a socket on which nothing listens."""
-    return AgentNotThereError(f"connecting to {target.name}: no agent listens on {target.path}", _START_HINT)
+    return AgentNotThereError(f"connecting to {target.name}: no agent listens on {target.path}", DAEMON_HINT)
 
 
 def _local(role: Role, environ: Mapping[str, str]) -> Target | None:

@@ -35,7 +35,7 @@ def _section(section: Section) -> list[str]:
     return [*title, *(_block(block) for block in section.blocks)]
 
 
-def _block(block: Block) -> str:  # noqa: PLR0911
+def _block(block: Block) -> str:
     match block:
         case Paragraph():
             mark = _EMPHASIS.get(block.tone, "")

@@ -71,7 +71,7 @@ def _section(section: Section, style: Style) -> list[str]:
     return lines
 
 
-def _block(block: Block, style: Style, indent: str) -> list[str]:  # noqa: PLR0911
+def _block(block: Block, style: Style, indent: str) -> list[str]:
     match block:
         case Paragraph():
             return [style.paint(line, block.tone) for line in _wrap(clean(block.text), style, indent, indent)]

@@ -7,6 +7,7 @@ _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _STEP = 1000.0
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def age(milliseconds: float) -> str:
@@ -29,11 +30,11 @@ def size(count: float) -> str:
     """Say a number of bytes: "512 B", "5.1 kB", "20.3 MB" (powers of 1000)."""
     if abs(count) < _STEP:
         return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
+    power = 0
+    while abs(count) >= _STEP and power < len(_UNITS) - 1:
         count /= _STEP
-        if abs(count) < _STEP:
-            break
-    return f"{count:.1f} {unit}"
+        power += 1
+    return f"{count:.1f} {_UNITS[power]}"
 
 
 def rate(bytes_per_second: float) -> str:

@@ -58,8 +58,8 @@ def _remarks(each: socket_pb2.Socket) -> str:
     if each.HasField("peer_window_bytes") and each.peer_window_bytes == 0:
         said.append("the peer reads nothing")
     moved = [
-        f"{units.size(getattr(each, field))} {way}"
-        for field, way in (("bytes_in_delta", "came"), ("bytes_out_delta", "went"))
-        if each.HasField(field) and getattr(each, field)
+        f"{units.size(count)} {way}"
+        for count, way in ((each.bytes_in_delta, "came"), (each.bytes_out_delta, "went"))
+        if count
     ]
     return ", ".join([*said, *moved])

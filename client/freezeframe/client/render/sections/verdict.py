@@ -1,4 +1,4 @@
-"""The verdict, to be read in ten seconds: code, sentence, path, evidence, ruled out, who sent what, what was not seen."""
+"""The verdict, to be read in ten seconds: code, sentence, path, evidence, who sent what, what was not seen."""
 
 from __future__ import annotations
 

@@ -1,0 +1,64 @@
+"""Which agent a command speaks to: the one named, the local daemon, or a private one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from freezeframe.client import hosts
+from freezeframe.client.connection import Agent, connect
+from freezeframe.client.embedded import private_agent
+from freezeframe.client.errors import AgentNotThereError
+from freezeframe.client.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """An agent that answers."""
+
+    agent: Agent
+    # True when it was started for this command and ends with it.
+    private: bool
+
+
+@contextmanager
+def named_or_local(
+    settings: Settings, host: str | None, role: hosts.Role, *, trust_owner: bool = False
+) -> Iterator[Agent]:
+    """Connect to the agent of `host`, else to the local daemon. Raises ClientError."""
+    target = hosts.resolve(host, role, settings.config, settings.environ)
+    if target is None:
+        where = " or ".join(hosts.local_directories(settings.environ))
+        raise AgentNotThereError(f"no daemon runs here: there is no socket in {where}", hosts.DAEMON_HINT)
+    with connect(target, trust_owner=trust_owner) as agent:
+        yield agent
+
+
+@contextmanager
+def for_capture(
+    settings: Settings, host: str | None, *, embedded: bool = False, trust_owner: bool = False
+) -> Iterator[Reached]:
+    """Connect as `named_or_local` does; start a private agent when none is named and no daemon runs. Raises ClientError."""
+    with ExitStack() as stack:
+        reached = None if embedded else _daemon(stack, settings, host, trust_owner=trust_owner)
+        if reached is None:
+            if not embedded:
+                settings.say("No daemon runs here: starting a private agent for this capture.")
+            target = stack.enter_context(private_agent(settings.environ))
+            reached = Reached(agent=stack.enter_context(connect(target)), private=True)
+        yield reached
+
+
+def _daemon(stack: ExitStack, settings: Settings, host: str | None, *, trust_owner: bool) -> Reached | None:
+    target = hosts.resolve(host, "capture", settings.config, settings.environ)
+    if target is None:
+        return None
+    try:
+        agent = stack.enter_context(connect(target, trust_owner=trust_owner))
+    except AgentNotThereError as error:
+        if host or settings.environ.get("FREEZEFRAME_HOST"):
+            raise
+        settings.say(f"{error}.")
+        return None
+    return Reached(agent=agent, private=False)

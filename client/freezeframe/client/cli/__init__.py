@@ -1,0 +1,81 @@
+"""The command line: one file per command, listed here."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+import click
+
+from freezeframe.client.cli import completion, doctor, get, rm, show, snap, snapshots, where
+from freezeframe.client.cli.common import Options, common_options
+from freezeframe.client.errors import ClientError
+from freezeframe.client.settings import complain
+
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+COMMANDS: tuple[click.Command, ...] = (
+    snap.command,
+    show.command,
+    where.command,
+    snapshots.command,
+    get.command,
+    rm.command,
+    doctor.command,
+    completion.command,
+)
+
+
+class _Group(click.Group):
+    """Turns errors into sentences on stderr and into exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ClientError as error:
+            complain(f"Error: {error}")
+            if error.hint:
+                complain(f"Hint: {error.hint}")
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            complain("Interrupted.")
+            ctx.exit(_INTERRUPTED)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
+
+
+def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version  # noqa: PLC0415 - for this option alone
+
+        click.echo(f"freezeframe {version('freezeframe')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Group,
+    commands={command.name or "": command for command in COMMANDS},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=(
+        "Exit codes: 0 done, 2 usage, 3 no agent or refused, 4 in part, 5 file damaged or too new, "
+        "10 stuck (with --fail-on-stuck), 130 interrupted."
+    ),
+)
+@common_options
+@click.option("--config", type=click.Path(), metavar="FILE", help="Read this configuration instead of the usual files.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say the version.")
+@click.pass_context
+def cli(ctx: click.Context, output: str | None, color: str | None, quiet: bool, config: str | None) -> None:
+    """Freeze one instant of a host that serves language models: who is stuck, on what, and which hop holds it."""
+    ctx.obj = Options(output=output, color=color, quiet=quiet, config=config)
+
+
+def main() -> None:
+    """Run the command line."""
+    # An end in order: a private agent and its directory go too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    cli(prog_name="freezeframe")

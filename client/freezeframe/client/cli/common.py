@@ -1,0 +1,104 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import click
+
+from freezeframe.client import config as configuration
+from freezeframe.client.settings import Color, Output, Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LONGEST_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The common options as given in one place; None = not given."""
+
+    output: str | None
+    color: str | None
+    quiet: bool
+    config: str | None = None
+
+
+def common_options(function: F) -> F:
+    """Add --output, --color and --quiet, as the group and every command take them."""
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors."),
+        click.option("--color", type=click.Choice(configuration.COLORS), help="Colour; auto = on a terminal."),
+        click.option("--output", type=click.Choice(configuration.OUTPUTS), help="Form of the result.  [default: text]"),
+    ):
+        function = option(function)
+    return function
+
+
+def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the command one Settings in place of the common options; its own ones win over the group's."""
+
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapped(
+        ctx: click.Context, *arguments: Any, output: str | None, color: str | None, quiet: bool, **rest: Any
+    ) -> Any:
+        own = Options(output=output, color=color, quiet=quiet)
+        return ctx.invoke(function, settings(own, ctx.find_object(Options)), *arguments, **rest)
+
+    return cast("Callable[..., Any]", common_options(wrapped))
+
+
+def settings(own: Options, group: Options | None) -> Settings:
+    """Merge the command's options over the group's over the configuration. Raises ConfigError."""
+    base = group or Options(output=None, color=None, quiet=False)
+    config = configuration.load(os.environ, base.config)
+    return Settings(
+        output=cast("Output", own.output or base.output or config.output or "text"),
+        color=cast("Color", own.color or base.color or config.color or "auto"),
+        quiet=own.quiet or base.quiet,
+        config=config,
+        environ=os.environ,
+    )
+
+
+def host_argument(function: F) -> F:
+    """Add [HOST]."""
+    return click.argument("host", required=False, shell_complete=_complete_host)(function)
+
+
+def trust_option(function: F) -> F:
+    """Add --trust-socket-owner."""
+    return click.option(
+        "--trust-socket-owner", "trust_owner", is_flag=True, help="Accept a socket that neither root nor you own."
+    )(function)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, up to an hour."""
+
+    name = "seconds"
+
+    def __init__(self, least: float = 0.0) -> None:
+        """Accept from `least` on."""
+        super().__init__(min=least, max=_LONGEST_S)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what is no number too."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return number
+
+
+def _complete_host(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        hosts = configuration.load(os.environ).hosts
+    except Exception:  # noqa: BLE001 - a broken configuration must not break the shell's line
+        return []
+    return [name for name in sorted(hosts) if name.startswith(incomplete)]

@@ -1,0 +1,101 @@
+"""What `snap` and `get` do with a snapshot that came: save it, print it, choose the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from freezeframe.client import files
+from freezeframe.client.connection import Received
+from freezeframe.client.errors import SaveError
+from freezeframe.client.render import brief, json, markdown, sections, text
+from freezeframe.client.render.sections import verdict
+from freezeframe.client.render.values import enum_name
+from freezeframe.client.settings import Settings, complain, emit
+from freezeframe.v1 import snapshot_pb2
+
+DONE = 0
+IN_PART = 4
+DAMAGED = 5
+STUCK = 10
+
+_FELL_SHORT = ("PARTIAL", "TIMED_OUT", "FAILED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A snapshot and where it comes from."""
+
+    received: Received
+    # True when the agent ends with this command: it keeps nothing.
+    private: bool = False
+
+
+def deliver(
+    settings: Settings, result: Result, *, out: str | None, budget: int | None = None, fail_on_stuck: bool = False
+) -> int:
+    """Save and print `result`, and give the exit code. Raises FileError when its bytes cannot be read at all."""
+    done = result.received.done
+    opened = files.parse(result.received.data, done.snapshot_id or "the snapshot")
+    path = _save(result, opened, out)
+    display(settings, opened.snapshots, path, ("verdict",), budget=budget)
+    for sentence in (*opened.lost, *((opened.newer,) if opened.newer else ())):
+        complain(sentence)
+    if done.shared:
+        settings.say("Somebody else's capture was under way: this is the same snapshot.")
+    if done.not_kept_because and not result.private:
+        settings.say(f"The agent did not keep it: {done.not_kept_because}")
+    if path is not None:
+        settings.say(path)
+    if fail_on_stuck and any(verdict.is_stuck(snapshot) for snapshot in opened.snapshots):
+        return STUCK
+    if opened.lost:
+        return DAMAGED
+    return IN_PART if path is None or fell_short(opened.snapshots) else DONE
+
+
+def display(
+    settings: Settings,
+    snapshots: Sequence[snapshot_pb2.Snapshot],
+    path: str | None,
+    names: tuple[str, ...],
+    *,
+    why: bool = False,
+    budget: int | None = None,
+) -> None:
+    """Print the sections called `names` of each snapshot; JSON of a plain verdict is the whole snapshot."""
+    if settings.output == "json":
+        only = () if names == ("verdict",) and not why else sections.fields(names)
+        pieces = [json.stream(snapshot, only) for snapshot in snapshots]
+        emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
+        return
+    style = settings.style()
+    if settings.output == "brief":
+        emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in snapshots)
+        return
+    pages = [sections.build(snapshot, names, path, why=why) for snapshot in snapshots]
+    if settings.output == "markdown":
+        emit((markdown.render(page) for page in pages), utf8=True)
+    else:
+        emit(text.render(page, style, budget) for page in pages)
+
+
+def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:
+    """Say whether a collector brought less than it should have."""
+    return any(
+        enum_name(outcome, "status") in _FELL_SHORT for snapshot in snapshots for outcome in snapshot.outcomes
+    )
+
+
+def _save(result: Result, opened: files.Opened, out: str | None) -> str | None:
+    """Write the file; when that cannot be, say so and where the snapshot is: the verdict is printed all the same."""
+    done = result.received.done
+    try:
+        return files.save(result.received.data, opened.snapshots[0].meta, out)
+    except SaveError as error:
+        complain(f"Error: {error}")
+        if done.kept and not result.private:
+            complain(f"Hint: the agent kept it; fetch it with: freezeframe get {done.snapshot_id} -o FILE")
+        else:
+            complain("Hint: no copy of it is left; capture again where files can be written, or with -o FILE")
+        return None

@@ -1,0 +1,125 @@
+"""`freezeframe snap`: capture, save, print the verdict."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from freezeframe.client.cli.common import Seconds, trust_option, with_settings
+from freezeframe.client.settings import Settings
+
+if TYPE_CHECKING:
+    from freezeframe.v1 import service_pb2
+
+_DEADLINE_S = 5.0
+# What a capture needs beside the time between its looks.
+_BESIDE_WINDOW_S = 4.0
+
+# Named here for shell completion alone: the agent says what it knows.
+COLLECTORS = (
+    "snapshot_processes",
+    "snapshot_python_stacks",
+    "snapshot_sockets",
+    "sample_metrics",
+    "read_logs",
+    "snapshot_host",
+)
+
+
+def _collector_names(_ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for item in value for name in item.split(",") if name.strip())
+
+
+def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in COLLECTORS if name.startswith(incomplete)]
+
+
+@click.command("snap")
+@click.argument("hosts", nargs=-1, metavar="[HOST]")
+@click.option("--window", type=Seconds(), metavar="S", help="Time between the two looks; 0 = one look.  [default: 1]")
+@click.option("--deadline", type=Seconds(0.1), metavar="S", help="Time for the capture.  [default: 5]")
+@click.option("-p", "--pid", "pids", type=click.IntRange(1, 2**32 - 1), multiple=True, help="Only these, and their peers.")
+@click.option("--client", metavar="PID|ADDR", help="The client whose requests matter.")
+@click.option(
+    "--only", multiple=True, metavar="COLLECTOR", callback=_collector_names, shell_complete=_complete_collector,
+    help="Run these collectors alone (commas or repeated).",
+)  # fmt: skip
+@click.option(
+    "--skip", multiple=True, metavar="COLLECTOR", callback=_collector_names, shell_complete=_complete_collector,
+    help="Leave these collectors out.",
+)  # fmt: skip
+@click.option("--note", default="", help="Kept with the snapshot.")
+@click.option("-o", "--out", "out", type=click.Path(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
+@click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
+@click.option("--fail-on-stuck", is_flag=True, help="Exit with 10 when the verdict is that something is stuck.")
+@click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
+@trust_option
+@with_settings
+def command(  # noqa: D103 - click shows the docstring below
+    settings: Settings,
+    hosts: tuple[str, ...],
+    window: float | None,
+    deadline: float | None,
+    pids: tuple[int, ...],
+    client: str | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    note: str,
+    out: str | None,
+    embedded: bool,
+    fail_on_stuck: bool,
+    budget: int | None,
+    trust_owner: bool,
+) -> None:
+    """Capture HOST (default: this machine), save the snapshot, print the verdict.
+
+    HOST is a name of the configuration or unix:PATH. Without a daemon here a private agent is started for this capture.
+    """
+    if len(hosts) > 1:
+        raise click.UsageError("this version captures one host at a time")
+    if embedded and hosts:
+        raise click.UsageError("--embedded captures this machine: leave HOST out")
+    if budget is not None and settings.output != "text":
+        raise click.UsageError("--budget cuts text: use it with --output text")
+    # Imported here: grpc and protobuf cost start-up time that other commands need not pay.
+    from freezeframe.client import agents, progress  # noqa: PLC0415
+    from freezeframe.client.cli.result import Result, deliver  # noqa: PLC0415
+
+    window = settings.config.window_s if window is None else window
+    deadline = deadline or settings.config.deadline_s or max(_DEADLINE_S, (window or 0.0) + _BESIDE_WINDOW_S)
+    request = _request(window, deadline, pids=pids, client=client, only=only, skip=skip, note=note)
+    colored = settings.colored(terminal=sys.stderr.isatty())
+    host = hosts[0] if hosts else None
+    with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
+        with progress.shown(quiet=settings.quiet, color=colored) as show:
+            received = reached.agent.capture(request, deadline, show)
+        result = Result(received=received, private=reached.private)
+    code = deliver(settings, result, out=out, budget=budget, fail_on_stuck=fail_on_stuck)
+    click.get_current_context().exit(code)
+
+
+def _request(
+    window: float | None,
+    deadline: float,
+    *,
+    pids: tuple[int, ...],
+    client: str | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    note: str,
+) -> service_pb2.CaptureRequest:
+    from freezeframe.judge import wire  # noqa: PLC0415
+    from freezeframe.v1 import service_pb2  # noqa: PLC0415
+
+    request = service_pb2.CaptureRequest(
+        deadline_ms=deadline * 1000.0, pids=pids, only=only, skip=skip, note=note, schema=wire.SCHEMA
+    )
+    if window is not None:
+        request.window_ms = window * 1000.0
+    if client is not None and client.isdecimal():
+        request.client_pid = int(client)
+    elif client:
+        request.client_address = client
+    return request

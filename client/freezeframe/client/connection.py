@@ -1,0 +1,315 @@
+"""Calls an agent on its unix socket; a status, or a broken answer, becomes one error with its hint.
+
+The agent's reason (ErrorInfo, serialized in the trailing metadata `freezeframe-error-bin`) counts before the status:
+
+    BAD_REQUEST, UNKNOWN_COLLECTOR  BadRequestError        UNKNOWN_SNAPSHOT   UnknownSnapshotError
+    ROLE_REQUIRED                   RefusedError           SNAPSHOT_PINNED    SnapshotPinnedError
+    BUSY                            BusyError              SNAPSHOT_DAMAGED   DamagedFileError
+    NOT_SUPPORTED                   AgentVersionError      STORE_FAILED, LAUNCHER_DOWN, INTERNAL  AgentFaultError
+
+Imports grpc: commands import this module when they need it.
+"""
+
+from __future__ import annotations
+
+import errno
+import grp
+import hashlib
+import os
+import pwd
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+# Its log lines would stand among the results; what matters comes as a status.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+
+from freezeframe.client import errors
+from freezeframe.client.hosts import Target, not_there
+from freezeframe.v1 import service_pb2, service_pb2_grpc
+
+METADATA_KEY = "freezeframe-error-bin"
+
+# Beyond a capture's own deadline: the way of its bytes, and an agent on a starved host.
+MARGIN_S = 5.0
+# For calls that look at nothing.
+QUICK_S = 10.0
+# No snapshot comes near it; an agent that sends more is none.
+MAX_BYTES = 1024 * 1024 * 1024
+
+# Client preface of HTTP/2 with an empty SETTINGS frame: a living server answers at once with a SETTINGS frame.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+_FRAME_HEAD_BYTES = 9
+_SETTINGS = 4
+_ANSWER_S = 5.0
+
+_Reason = service_pb2.ErrorInfo.Reason
+_Code = grpc.StatusCode
+
+REASONS: dict[_Reason.ValueType, type[errors.ClientError]] = {
+    _Reason.BAD_REQUEST: errors.BadRequestError,
+    _Reason.UNKNOWN_COLLECTOR: errors.BadRequestError,
+    _Reason.UNKNOWN_SNAPSHOT: errors.UnknownSnapshotError,
+    _Reason.ROLE_REQUIRED: errors.RefusedError,
+    _Reason.BUSY: errors.BusyError,
+    _Reason.NOT_SUPPORTED: errors.AgentVersionError,
+    _Reason.SNAPSHOT_PINNED: errors.SnapshotPinnedError,
+    _Reason.STORE_FAILED: errors.AgentFaultError,
+    _Reason.LAUNCHER_DOWN: errors.AgentFaultError,
+    _Reason.INTERNAL: errors.AgentFaultError,
+    _Reason.SNAPSHOT_DAMAGED: errors.DamagedFileError,
+}
+
+# Class, sentence and hint where the agent gave no reason.
+STATUSES: dict[grpc.StatusCode, tuple[type[errors.ClientError], str, str]] = {
+    _Code.CANCELLED: (errors.AgentDiedError, "the call was cancelled by the other side", ""),
+    _Code.UNKNOWN: (errors.AgentFaultError, "the agent failed and does not say how", "read the agent's log"),
+    _Code.INVALID_ARGUMENT: (errors.BadRequestError, "the agent does not accept the request", ""),
+    _Code.DEADLINE_EXCEEDED: (
+        errors.DeadlineError,
+        "no answer in time",
+        "give it longer with --deadline, or look at the agent: systemctl status freezeframe-agentd",
+    ),
+    _Code.NOT_FOUND: (errors.UnknownSnapshotError, "the agent has no such snapshot", "see: freezeframe list"),
+    _Code.ALREADY_EXISTS: (errors.AgentFaultError, "the agent has it already", ""),
+    _Code.PERMISSION_DENIED: (errors.RefusedError, "the agent's policy refuses it", "ask who runs the agent"),
+    _Code.RESOURCE_EXHAUSTED: (errors.BusyError, "the agent has too much to do", "try again in some seconds"),
+    _Code.FAILED_PRECONDITION: (errors.AgentFaultError, "the agent cannot do it in its present state", ""),
+    _Code.ABORTED: (errors.AgentFaultError, "the agent gave it up", "try again"),
+    _Code.OUT_OF_RANGE: (errors.BadRequestError, "the agent does not accept a value of the request", ""),
+    _Code.UNIMPLEMENTED: (
+        errors.AgentVersionError,
+        "the agent does not know this call: it and this client are of different versions",
+        "install the same version on both sides: pip install --upgrade freezeframe",
+    ),
+    _Code.INTERNAL: (errors.AgentFaultError, "the agent or the connection failed", "read the agent's log"),
+    _Code.UNAVAILABLE: (
+        errors.AgentDiedError,
+        "the agent ended or does not answer",
+        "look at it: systemctl status freezeframe-agentd",
+    ),
+    _Code.DATA_LOSS: (errors.DamagedFileError, "the agent's snapshot is damaged", ""),
+    _Code.UNAUTHENTICATED: (errors.RefusedError, "the agent wants to know who asks", ""),
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A snapshot as it came, its digest checked."""
+
+    data: bytes
+    done: service_pb2.CaptureDone
+
+
+class Agent:
+    """Calls on one open channel."""
+
+    def __init__(self, target: Target, channel: grpc.Channel) -> None:
+        """Use `channel`, which leads to `target`."""
+        self._target = target
+        # Generated for grpc.Channel; its stub type is that of both kinds of channel.
+        self._stub = service_pb2_grpc.CaptureServiceStub(channel)
+
+    def capture(
+        self,
+        request: service_pb2.CaptureRequest,
+        deadline_s: float,
+        on_progress: Callable[[service_pb2.Progress], None],
+    ) -> Received:
+        """Capture once. Raises ClientError."""
+        call = self._stub.Capture(request, timeout=deadline_s + MARGIN_S)
+        return self._receive(call, f"capturing {self._target.name}", on_progress)
+
+    def get(self, snapshot_id: str) -> Received:
+        """Fetch a kept snapshot; "latest" is the newest. Raises ClientError."""
+        request = service_pb2.GetSnapshotRequest(snapshot_id=snapshot_id)
+        call = self._stub.GetSnapshot(request, timeout=QUICK_S * 6)
+        return self._receive(call, f"fetching {snapshot_id} from {self._target.name}", lambda _: None)
+
+    def kept(self, limit: int) -> service_pb2.ListSnapshotsResponse:
+        """List kept snapshots, newest first. Raises ClientError."""
+        request = service_pb2.ListSnapshotsRequest(limit=limit)
+        return self._unary(
+            lambda: self._stub.ListSnapshots(request, timeout=QUICK_S), f"listing snapshots of {self._target.name}"
+        )
+
+    def delete(self, snapshot_id: str) -> None:
+        """Delete a kept snapshot. Raises ClientError."""
+        request = service_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
+        self._unary(
+            lambda: self._stub.DeleteSnapshot(request, timeout=QUICK_S), f"deleting {snapshot_id} on {self._target.name}"
+        )
+
+    def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
+        """Ask what the agent can see. Raises ClientError."""
+        request = service_pb2.GetCapabilitiesRequest()
+        return self._unary(
+            lambda: self._stub.GetCapabilities(request, timeout=QUICK_S), f"asking {self._target.name} what it can see"
+        )
+
+    def _unary(self, call: Callable[[], T], doing: str) -> T:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise translate(cast("grpc.Call", error), doing) from error
+
+    def _receive(self, call: Any, doing: str, on_progress: Callable[[service_pb2.Progress], None]) -> Received:
+        pieces: list[bytes] = []
+        size = 0
+        done: service_pb2.CaptureDone | None = None
+        began = False
+        try:
+            for event in call:
+                began = True
+                kind = event.WhichOneof("event")
+                if kind == "progress":
+                    on_progress(event.progress)
+                elif kind == "chunk":
+                    pieces.append(event.chunk.data)
+                    size += len(event.chunk.data)
+                    if size > MAX_BYTES:
+                        raise errors.NotAnAgentError(f"{doing}: more than {MAX_BYTES:,} bytes came")
+                elif kind == "done":
+                    done = event.done
+        except grpc.RpcError as error:
+            raise translate(cast("grpc.Call", error), doing, began=began) from error
+        finally:
+            call.cancel()
+        if done is None:
+            raise errors.AgentDiedError(
+                f"{doing}: the agent's answer stops after {size:,} bytes", "look at it: systemctl status freezeframe-agentd"
+            )
+        return _verified(b"".join(pieces), done, doing)
+
+
+@contextmanager
+def connect(target: Target, *, trust_owner: bool = False) -> Iterator[Agent]:
+    """Open a channel to `target`, once its socket was looked at and answers. Raises AgentError."""
+    _check_owner(target, trust_owner=trust_owner)
+    _check_answers(target)
+    options = (
+        ("grpc.enable_retries", 0),
+        ("grpc.max_receive_message_length", -1),
+        # Two clients of one process would share a connection, and its death.
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    with grpc.insecure_channel(f"unix:{target.path}", options=options) as channel:
+        yield Agent(target, channel)
+
+
+def translate(error: grpc.Call, doing: str, *, began: bool = False) -> errors.ClientError:
+    """Turn a status into the error that says the same."""
+    info = _error_info(error)
+    code = error.code()
+    kind, sentence, hint = STATUSES.get(code, (errors.AgentFaultError, f"the agent says {code}", ""))
+    if info is not None:
+        kind = REASONS.get(info.reason, kind)
+        return kind(f"{doing}: {info.detail or sentence}", info.hint or hint)
+    if began and kind is errors.AgentDiedError:
+        sentence = "the agent ended in the middle of its answer"
+        hint = "its supervisor starts it again within seconds: try again, then read its log"
+    details = (error.details() or "") if code in (_Code.UNKNOWN, _Code.INTERNAL, _Code.INVALID_ARGUMENT) else ""
+    return kind(f"{doing}: {sentence}" + (f" ({details})" if details else ""), hint)
+
+
+def _error_info(error: grpc.Call) -> service_pb2.ErrorInfo | None:
+    for key, value in error.trailing_metadata() or ():
+        if key == METADATA_KEY and isinstance(value, bytes):
+            try:
+                return service_pb2.ErrorInfo.FromString(value)
+            except ValueError:  # protobuf's DecodeError is one
+                return None
+    return None
+
+
+def _verified(data: bytes, done: service_pb2.CaptureDone, doing: str) -> Received:
+    if len(data) != done.bytes or hashlib.sha256(data).digest() != done.digest:
+        raise errors.DigestError(
+            f"{doing}: {len(data):,} bytes came, and they are not the {done.bytes:,.0f} bytes that the agent sent",
+            "try again; if it stays so, something between the agent and this client changes bytes",
+        )
+    return Received(data=data, done=done)
+
+
+def _check_owner(target: Target, *, trust_owner: bool) -> None:
+    try:
+        found = os.lstat(target.path)
+    except FileNotFoundError as error:
+        raise not_there(target) from error
+    except PermissionError as error:
+        raise _no_permission(target) from error
+    except OSError as error:
+        raise errors.AgentNotThereError(f"connecting to {target.name}: {target.path}: {error.strerror}") from error
+    if not stat.S_ISSOCK(found.st_mode):
+        raise errors.NotAnAgentError(f"connecting to {target.name}: {target.path} is no socket")
+    if found.st_uid not in (0, os.geteuid()) and not trust_owner:
+        raise errors.SocketOwnerError(
+            f"connecting to {target.name}: {target.path} belongs to {_user(found.st_uid)}, neither to root nor to you: "
+            "it may be somebody else's program that waits for you",
+            "if you know that agent: --trust-socket-owner",
+        )
+
+
+def _check_answers(target: Target) -> None:
+    """Connect once by hand: errno says more than a gRPC status, and a dead agent's listener may outlive it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_ANSWER_S)
+        try:
+            probe.connect(target.path)
+            probe.sendall(_PREFACE)
+            head = probe.recv(_FRAME_HEAD_BYTES)
+        except PermissionError as error:
+            raise _no_permission(target) from error
+        except (TimeoutError, BlockingIOError) as error:
+            raise errors.AgentNotThereError(
+                f"connecting to {target.name}: {target.path} takes connections, and nothing answers on it",
+                "the agent hangs or is stopped: systemctl restart freezeframe-agentd, or use --embedded",
+            ) from error
+        except OSError as error:
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
+                raise not_there(target) from error
+            raise errors.AgentNotThereError(f"connecting to {target.name}: {target.path}: {error.strerror}") from error
+    # A type of 4 in the fourth byte of a frame's head.
+    if len(head) < _FRAME_HEAD_BYTES or head[3] != _SETTINGS:
+        raise errors.NotAnAgentError(
+            f"connecting to {target.name}: what answers on {target.path} is no freezeframe agent",
+            "name the agent's socket: unix:/run/freezeframe/capture.sock",
+        )
+
+
+def _no_permission(target: Target) -> errors.SocketPermissionError:
+    sentence = f"connecting to {target.name}: you may not open {target.path}"
+    try:
+        found = os.stat(target.path)
+    except OSError:
+        return errors.SocketPermissionError(sentence, "run it as root, or ask who runs the agent")
+    group = _group(found.st_gid)
+    if found.st_gid == 0:
+        return errors.SocketPermissionError(
+            f"{sentence}: it belongs to root alone", "run it with sudo, or name a group in the agent's configuration"
+        )
+    return errors.SocketPermissionError(
+        f"{sentence}: it belongs to the group {group}",
+        f"join it: sudo usermod -aG {group} {_user(os.geteuid())}, then log in again; or run it with sudo",
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

@@ -1,0 +1,103 @@
+"""Snapshot files: opened with what is whole, saved under a name that says host and time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from dataclasses import dataclass
+
+from freezeframe.client.errors import DamagedFileError, NewerFormatError, NotASnapshotError, SaveError
+from freezeframe.judge import file, wire
+from freezeframe.v1 import meta_pb2, snapshot_pb2
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MANY = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a file holds."""
+
+    # One per host.
+    snapshots: tuple[snapshot_pb2.Snapshot, ...]
+    # What is lost of a damaged file, a sentence each.
+    lost: tuple[str, ...]
+    # What a newer writer may have said that this version cannot show; empty when nothing.
+    newer: str
+
+
+def load(path: str) -> Opened:
+    """Open the file at `path`. Raises FileError."""
+    try:
+        with open(path, "rb") as source:
+            data = source.read()
+    except OSError as error:
+        raise NotASnapshotError(f"opening {path}: {error.strerror}") from error
+    return parse(data, path)
+
+
+def parse(data: bytes, name: str) -> Opened:
+    """Unpack the bytes of a file called `name`. Raises FileError when nothing of them can be shown."""
+    try:
+        contents = file.read(data)
+    except file.NotASnapshotError as error:
+        raise NotASnapshotError(f"opening {name}: {error.detail}", error.hint) from error
+    except file.TooNewError as error:
+        raise NewerFormatError(f"opening {name}: {error.detail}", error.hint) from error
+    except file.FileFormatError as error:
+        raise DamagedFileError(f"opening {name}: {error.detail}", error.hint) from error
+    if not contents.hosts:
+        raise DamagedFileError(f"opening {name}: there is no host in it")
+    schema = max(snapshot.meta.schema for snapshot in contents.hosts)
+    newer = (
+        f"{name} was written by a newer version (schema {schema}; this one knows {wire.SCHEMA}): "
+        "what is new in it is not shown"
+        if schema > wire.SCHEMA
+        else ""
+    )
+    return Opened(snapshots=contents.hosts, lost=contents.lost, newer=newer)
+
+
+def default_name(meta: meta_pb2.Meta) -> str:
+    """Name the file of a snapshot: HOST-TIME.ffz."""
+    host = _UNSAFE.sub("_", meta.host).strip("._-")[:100] or "host"
+    moment = _UNSAFE.sub("", meta.started_at.replace(":", "").replace("-", ""))[:30] or "undated"
+    return f"{host}-{moment}.ffz"
+
+
+def save(data: bytes, meta: meta_pb2.Meta, wanted: str | None) -> str:
+    """Write the file (0600, whole or not at all) and give its path. Raises SaveError.
+
+    Without `wanted`, or where that is a directory, the name is the default one and nothing is overwritten.
+    """
+    name = default_name(meta)
+    if wanted is not None and not os.path.isdir(wanted):
+        path = wanted
+    else:
+        path = _unused(os.path.join(wanted, name) if wanted is not None else name)
+    temporary = f"{path}.{secrets.token_hex(4)}.part"
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            # Without fsync: on a host whose disk hangs, the verdict must still reach the screen.
+            with os.fdopen(descriptor, "wb") as target:
+                target.write(data)
+            os.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise SaveError(f"writing {path}: {error.strerror}", "name another place with -o FILE") from error
+    return path
+
+
+def _unused(path: str) -> str:
+    stem, extension = os.path.splitext(path)
+    for number in range(1, _MANY):
+        if not os.path.lexists(path):
+            break
+        path = f"{stem}-{number}{extension}"
+    return path
