@@ -39,7 +39,7 @@ def named_or_local(
 def for_capture(
     settings: Settings, host: str | None, *, embedded: bool = False, trust_owner: bool = False
 ) -> Iterator[Reached]:
-    """Connect as `named_or_local` does; start a private agent when none is named and no daemon runs. Raises ClientError."""
+    """Connect as above; where none is named and no daemon runs, start a private agent. Raises ClientError."""
     with ExitStack() as stack:
         reached = None if embedded else _daemon(stack, settings, host, trust_owner=trust_owner)
         if reached is None:

@@ -9,8 +9,8 @@
     [hosts.gpu-07]
     address = "unix:/run/freezeframe/capture.sock"
 
-`/etc/freezeframe/client.toml` is read first, `$XDG_CONFIG_HOME/freezeframe/config.toml` (else under `~/.config`) over it.
-A key that nobody knows is an error: a misspelt default must not pass in silence.
+`/etc/freezeframe/client.toml` is read first, `$XDG_CONFIG_HOME/freezeframe/config.toml` (else under `~/.config`) over
+it. A key that nobody knows is an error: a misspelt default must not pass in silence.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def user_file(environ: Mapping[str, str]) -> str:
 
 
 def load(environ: Mapping[str, str], explicit: str | None = None) -> Config:
-    """Read the files, or `explicit` alone. A file that is not there counts as empty, unless named. Raises ConfigError."""
+    """Read the files, or `explicit` alone. A missing file counts as empty, unless named. Raises ConfigError."""
     if explicit is not None:
         return _merge(Config(), _read(explicit, required=True), explicit)
     config = Config()
@@ -76,9 +76,10 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
     else:
         import tomli as tomllib  # noqa: PLC0415
     try:
-        return tomllib.loads(data.decode())
+        parsed: dict[str, Any] = tomllib.loads(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"reading the configuration {path}: {error}") from error
+    return parsed
 
 
 def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:

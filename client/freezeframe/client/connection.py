@@ -144,7 +144,8 @@ class Agent:
         """Delete a kept snapshot. Raises ClientError."""
         request = service_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
         self._unary(
-            lambda: self._stub.DeleteSnapshot(request, timeout=QUICK_S), f"deleting {snapshot_id} on {self._target.name}"
+            lambda: self._stub.DeleteSnapshot(request, timeout=QUICK_S),
+            f"deleting {snapshot_id} on {self._target.name}",
         )
 
     def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
@@ -184,7 +185,8 @@ class Agent:
             call.cancel()
         if done is None:
             raise errors.AgentDiedError(
-                f"{doing}: the agent's answer stops after {size:,} bytes", "look at it: systemctl status freezeframe-agentd"
+                f"{doing}: the agent's answer stops after {size:,} bytes",
+                "look at it: systemctl status freezeframe-agentd",
             )
         return _verified(b"".join(pieces), done, doing)
 

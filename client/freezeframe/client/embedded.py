@@ -1,7 +1,8 @@
 """A private agent for one capture: started, used, ended; never imported.
 
-It is `python -m freezeframe.agentd --once` of the interpreter that runs the client, in a directory of its own (0700). It
-prints "ready PATH" when its socket answers, and ends when its standard input is closed, also when this client is killed.
+It is `python -m freezeframe.agentd --once` of the interpreter that runs the client, in a directory of its own (0700).
+It prints "ready PATH" when its socket answers, and ends when its standard input is closed, which happens too when this
+client is killed.
 """
 
 from __future__ import annotations

@@ -43,11 +43,9 @@ def common_options(function: F) -> F:
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command one Settings in place of the common options; its own ones win over the group's."""
 
-    @click.pass_context
     @functools.wraps(function)
-    def wrapped(
-        ctx: click.Context, *arguments: Any, output: str | None, color: str | None, quiet: bool, **rest: Any
-    ) -> Any:
+    def wrapped(*arguments: Any, output: str | None, color: str | None, quiet: bool, **rest: Any) -> Any:
+        ctx = click.get_current_context()
         own = Options(output=output, color=color, quiet=quiet)
         return ctx.invoke(function, settings(own, ctx.find_object(Options)), *arguments, **rest)
 

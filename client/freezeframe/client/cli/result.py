@@ -38,7 +38,7 @@ def deliver(
     done = result.received.done
     opened = files.parse(result.received.data, done.snapshot_id or "the snapshot")
     path = _save(result, opened, out)
-    display(settings, opened.snapshots, path, ("verdict",), budget=budget)
+    display(settings, opened.snapshots, path, (), budget=budget)
     for sentence in (*opened.lost, *((opened.newer,) if opened.newer else ())):
         complain(sentence)
     if done.shared:
@@ -63,17 +63,16 @@ def display(
     why: bool = False,
     budget: int | None = None,
 ) -> None:
-    """Print the sections called `names` of each snapshot; JSON of a plain verdict is the whole snapshot."""
+    """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot."""
     if settings.output == "json":
-        only = () if names == ("verdict",) and not why else sections.fields(names)
-        pieces = [json.stream(snapshot, only) for snapshot in snapshots]
+        pieces = [json.stream(snapshot, sections.fields(names) if names else ()) for snapshot in snapshots]
         emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
         return
     style = settings.style()
     if settings.output == "brief":
         emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in snapshots)
         return
-    pages = [sections.build(snapshot, names, path, why=why) for snapshot in snapshots]
+    pages = [sections.build(snapshot, names or ("verdict",), path, why=why) for snapshot in snapshots]
     if settings.output == "markdown":
         emit((markdown.render(page) for page in pages), utf8=True)
     else:
@@ -82,9 +81,7 @@ def display(
 
 def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:
     """Say whether a collector brought less than it should have."""
-    return any(
-        enum_name(outcome, "status") in _FELL_SHORT for snapshot in snapshots for outcome in snapshot.outcomes
-    )
+    return any(enum_name(outcome, "status") in _FELL_SHORT for snapshot in snapshots for outcome in snapshot.outcomes)
 
 
 def _save(result: Result, opened: files.Opened, out: str | None) -> str | None:

@@ -40,7 +40,9 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
 @click.argument("hosts", nargs=-1, metavar="[HOST]")
 @click.option("--window", type=Seconds(), metavar="S", help="Time between the two looks; 0 = one look.  [default: 1]")
 @click.option("--deadline", type=Seconds(0.1), metavar="S", help="Time for the capture.  [default: 5]")
-@click.option("-p", "--pid", "pids", type=click.IntRange(1, 2**32 - 1), multiple=True, help="Only these, and their peers.")
+@click.option(
+    "-p", "--pid", "pids", type=click.IntRange(1, 2**32 - 1), multiple=True, help="Only these, and their peers."
+)
 @click.option("--client", metavar="PID|ADDR", help="The client whose requests matter.")
 @click.option(
     "--only", multiple=True, metavar="COLLECTOR", callback=_collector_names, shell_complete=_complete_collector,
@@ -57,7 +59,7 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
 @click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
 @trust_option
 @with_settings
-def command(  # noqa: D103 - click shows the docstring below
+def command(
     settings: Settings,
     hosts: tuple[str, ...],
     window: float | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message
 
@@ -31,9 +31,9 @@ def pid(message: Message, field: str = "pid") -> str:
     return str(getattr(message, field)) if message.HasField(field) else NOTHING
 
 
-def pids(numbers: object) -> str:
+def pids(numbers: Sequence[int]) -> str:
     """Say a list of pids: "pid 7", "pids 7, 8"."""
-    shown = [str(each) for each in numbers] if hasattr(numbers, "__iter__") else []
+    shown = [str(each) for each in numbers]
     if not shown:
         return ""
     return f"pid{'s' if len(shown) > 1 else ''} {', '.join(shown)}"

@@ -30,7 +30,7 @@ class SectionKind:
 
 def empty(kind: SectionKind, snapshot: Snapshot) -> tuple[Block, ...]:
     """Say that a section is empty, which collector would bring it, and how that one ended."""
-    nothing = f"Nothing here: this snapshot has no {kind.title.lower()}."
+    nothing = f"This snapshot has nothing under {kind.title}."
     outcomes = {outcome.collector: outcome for outcome in snapshot.outcomes}
     for collector in kind.collectors:
         outcome = outcomes.get(collector)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
@@ -22,8 +23,8 @@ def host(snapshot: Snapshot) -> tuple[Block, ...]:
     facts = [
         f"kernel {it.kernel}, {it.distribution or 'distribution unknown'}, {it.architecture}".rstrip(", "),
         f"up {units.age(it.uptime_ms)}, {it.cpus} CPUs, load {' '.join(f'{each:.2f}' for each in it.load)}",
-        f"memory: {units.size(it.memory_available_bytes)} of {units.size(it.memory_total_bytes)} available, "
-        f"{units.size(it.swap_used_bytes)} of swap used",
+        f"memory: {units.size(it.memory_available_bytes)} of {units.size(it.memory_total_bytes)} available",
+        f"swap: {units.size(it.swap_used_bytes)} used",
         f"lockdown {it.lockdown or 'unknown'}, clock {it.clock or 'unknown'}",
     ]
     if it.HasField("oom_kills"):
@@ -104,8 +105,7 @@ def history(snapshot: Snapshot) -> tuple[Block, ...]:
     return (interval, Table(columns=columns, rows=rows))
 
 
-def _bars(values: object) -> str:
-    numbers = [value for value in values] if hasattr(values, "__iter__") else []  # noqa: C416
+def _bars(numbers: Sequence[float]) -> str:
     peak = max((value for value in numbers if not math.isnan(value)), default=0.0)
     scale = (len(_BARS) - 1) / peak if peak > 0 else 0.0
     return "".join("?" if math.isnan(value) else _BARS[math.ceil(max(0.0, value) * scale)] for value in numbers)

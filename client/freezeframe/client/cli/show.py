@@ -1,0 +1,43 @@
+"""`freezeframe show`: a saved snapshot, section by section; needs no agent."""
+
+from __future__ import annotations
+
+import click
+
+from freezeframe.client.cli.common import with_settings
+from freezeframe.client.settings import Settings, complain
+
+# As `render.sections` lists them, which a test checks; spelled here because that module needs protobuf.
+SECTIONS = (
+    "verdict", "findings", "hops", "processes", "requests", "sockets", "python", "asyncio", "native", "locks", "ranks",
+    "profile", "gpus", "metrics", "logs", "kernel", "host", "outcomes", "history",
+)  # fmt: skip
+
+
+@click.command("show")
+@click.argument("file", type=click.Path())
+@click.argument("sections", nargs=-1, type=click.Choice((*SECTIONS, "all")), metavar="[SECTION]...")
+@click.option("--why", is_flag=True, help="Put the records under the evidence that they are.")
+@click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
+@with_settings
+def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool, budget: int | None) -> None:
+    """Show a snapshot FILE: its verdict, or the sections named ("all": every one).
+
+    Sections: verdict findings hops processes requests sockets python asyncio native locks ranks profile gpus metrics
+    logs kernel host outcomes history.
+    """
+    if budget is not None and settings.output != "text":
+        raise click.UsageError("--budget cuts text: use it with --output text")
+    from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client.cli.result import DAMAGED, display  # noqa: PLC0415
+
+    opened = files.load(file)
+    names = SECTIONS if "all" in sections else tuple(dict.fromkeys(sections))
+    display(settings, opened.snapshots, file, names, why=why, budget=budget)
+    for sentence in opened.lost:
+        complain(sentence)
+    if opened.newer:
+        settings.say(opened.newer)
+    if opened.lost:
+        complain(f"Error: {file} is damaged: what is shown is what is whole of it")
+        click.get_current_context().exit(DAMAGED)
