@@ -70,7 +70,9 @@ class _Servicer(service_pb2_grpc.CaptureServiceServicer):
                 context.set_trailing_metadata(((METADATA_KEY, info.SerializeToString()),))
             context.abort(code, details)
 
-    def Capture(self, request: Any, context: grpc.ServicerContext) -> Iterator[service_pb2.CaptureEvent]:
+    def Capture(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[service_pb2.CaptureEvent]:
         self._asked(request, context)
         if self.script.capture is not None:
             yield from self.script.capture(request, context)
@@ -82,20 +84,28 @@ class _Servicer(service_pb2_grpc.CaptureServiceServicer):
             yield service_pb2.CaptureEvent(chunk=service_pb2.Chunk(data=piece))
         yield service_pb2.CaptureEvent(done=self.script.done or done_of(self.script.data))
 
-    def GetSnapshot(self, request: Any, context: grpc.ServicerContext) -> Iterator[service_pb2.GetSnapshotResponse]:
+    def GetSnapshot(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[service_pb2.GetSnapshotResponse]:
         self._asked(request, context)
         yield service_pb2.GetSnapshotResponse(chunk=service_pb2.Chunk(data=self.script.data))
         yield service_pb2.GetSnapshotResponse(done=self.script.done or done_of(self.script.data))
 
-    def ListSnapshots(self, request: Any, context: grpc.ServicerContext) -> service_pb2.ListSnapshotsResponse:
+    def ListSnapshots(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.ListSnapshotsResponse:
         self._asked(request, context)
         return self.script.kept
 
-    def DeleteSnapshot(self, request: Any, context: grpc.ServicerContext) -> service_pb2.DeleteSnapshotResponse:
+    def DeleteSnapshot(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.DeleteSnapshotResponse:
         self._asked(request, context)
         return service_pb2.DeleteSnapshotResponse()
 
-    def GetCapabilities(self, request: Any, context: grpc.ServicerContext) -> service_pb2.GetCapabilitiesResponse:
+    def GetCapabilities(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.GetCapabilitiesResponse:
         self._asked(request, context)
         return self.script.capabilities
 

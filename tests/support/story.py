@@ -1,4 +1,4 @@
-"""The story that the product must tell right, as one snapshot: 30 requests of a harness hang, a stray client streams."""
+"""The story to tell right, as one snapshot: 30 requests of a harness hang while a stray client streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ outcomes {
   pids_missed: 5100
 }
 outcomes {
-  collector: "snapshot_gpus" status: UNAVAILABLE detail: "no NVML library on this host" hint: "install the NVIDIA driver"
+  collector: "snapshot_gpus" status: UNAVAILABLE detail: "no NVML library on this host"
+  hint: "install the NVIDIA driver"
 }
 processes {
   pid: 4242 role: CLIENT title: "python harness.py" state: "S" age_ms: 900000 rss_bytes: 81000000 thread_count: 4
@@ -43,10 +44,10 @@ processes {
   pid: 5100 role: ENGINE_HTTP title: "sglang::http decode" state: "S" age_ms: 7100000 disaggregation: "decode"
   rss_bytes: 2100000000 thread_count: 17 container: "3f4c1b2a99d0e1" pod: "decode-0"
 }
-sockets { family: "tcp" state: "ESTAB" local: "127.0.0.1:30000" remote: "127.0.0.1:51000" pid: 4711 fd: 21 peer_pid: 4242
-  last_in_age_ms: 264599.869 bytes_in_delta: 0 lasting: true }
-sockets { family: "tcp" state: "ESTAB" local: "127.0.0.1:41000" remote: "127.0.0.1:31000" pid: 4711 fd: 22 peer_pid: 5000
-  last_out_age_ms: 264599.5 peer_window_bytes: 65536 lasting: true }
+sockets { family: "tcp" state: "ESTAB" local: "127.0.0.1:30000" remote: "127.0.0.1:51000" pid: 4711 fd: 21
+  peer_pid: 4242 last_in_age_ms: 264599.869 bytes_in_delta: 0 lasting: true }
+sockets { family: "tcp" state: "ESTAB" local: "127.0.0.1:41000" remote: "127.0.0.1:31000" pid: 4711 fd: 22
+  peer_pid: 5000 last_out_age_ms: 264599.5 peer_window_bytes: 65536 lasting: true }
 sockets { family: "tcp" state: "LISTEN" local: "0.0.0.0:30000" pid: 4711 fd: 9 backlog: 0 backlog_limit: 4096 }
 requests {
   pid: 4242 fd: 7 side: CLIENT method: "POST" path: "/v1/chat/completions" request_id: "bench-7" age_ms: 264600.1
@@ -76,7 +77,8 @@ metrics {
   source: "http 127.0.0.1:32000/metrics"
 }
 metrics { name: "sglang:gen_throughput" value: 53.2 pid: 5100 source: "http 127.0.0.1:32000/metrics" }
-endpoints { pid: 5000 address: "127.0.0.1:31000" path: "/health" error: "no answer" duration_ms: 1000 purpose: "liveness" }
+endpoints { pid: 5000 address: "127.0.0.1:31000" path: "/health" error: "no answer" duration_ms: 1000
+  purpose: "liveness" }
 endpoints { pid: 5100 address: "127.0.0.1:32000" path: "/health" status: 200 duration_ms: 3.2 purpose: "liveness" }
 log_findings {
   pattern: "router_decode_failed" meaning: "the decode leg of a request ended with an error" pid: 4711 count: 30
