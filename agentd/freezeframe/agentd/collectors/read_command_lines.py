@@ -1,50 +1,118 @@
-"""read_command_lines: titles and arguments of processes, once in their life. A first step of a capture, not shown.
+"""read_command_lines: title and launch flags of processes, by the allow-list of `host.argv`. Never shown by itself.
 
-Reads: /proc/PID/cmdline, which waits for the target's mmap_lock: a stalled one hangs even beyond SIGKILL, so each read
-is announced, and a target that takes longer than the collector's patience is left out. Privilege: none.
-Cost: 20 microseconds per process. Cannot see: the arguments of a process that has overwritten them with its title.
+Reads: /proc/PID/cmdline, which waits for the process's memory lock: after a look that tells most stalls beforehand,
+and in a worker that is given up after 200 ms without an answer. Of a process that overwrote its arguments with a title:
+the parent's command line when that runs the same program, else the file of its systemd unit. Privilege: none.
+Cost: about 40 microseconds per process. Cannot see: flags of a process that overwrote them and was started by a shell.
+
+Records hold: pid, start_ticks, title, argv, argv_source ("own", "parent", "unit"); memory_blocked where it is.
 """
 
 from __future__ import annotations
 
+import os
+
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
-from freezeframe.agentd.host import Host, procfs
-from freezeframe.agentd.host.argv import allowed
-from freezeframe.agentd.host.text import escape
-from freezeframe.agentd.jobs import Job
+from freezeframe.agentd.host import Host, argv, cgroups, memory, procfs, units
+from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, Snapshot
 
-_LIMIT = 128 * 1024
-_ARGUMENTS = 500
 _PATIENCE_MS = 200.0
+_MAX_ANCESTORS = 4
+_MAX_TITLE = 256
 
 
 def collect(job: Job, host: Host, report: Report) -> None:
-    """Hand over one record per target with title, argv and argv_source."""
+    """Read the targets one by one."""
+    machine = os.uname().machine
     for target in job.targets:
-        path = host.proc(target.pid, "cmdline")
-        report.doing(f"reading {path}")
+        if target.memory_blocked:
+            report.missed(target.pid, "its memory was stuck before: left alone")
+            continue
         try:
-            data = procfs.read_file(path, _LIMIT)
-        except procfs.ProcfsError:
-            data = b""
-        report.part(Snapshot(processes=(command_line(target.pid, data, job.caps.text_bytes),)))
-        report.done(target.pid)
+            _read(target, host, machine, report)
+        except procfs.GoneError:
+            report.done(target.pid)  # ended: there is no command line any more
+        except procfs.ProcfsError as error:
+            report.missed(target.pid, str(error))
 
 
-def command_line(pid: int, data: bytes, limit: int) -> Process:
-    """Parse a cmdline: arguments each end in a NUL; a title that was written over them is padded with them."""
-    stripped = data.rstrip(b"\0 ")
-    if not stripped:
-        return Process(pid=pid)
-    arguments = [escape(each, limit) for each in stripped.split(b"\0")[:_ARGUMENTS]]
-    titled = len(arguments) == 1 and (b"::" in stripped or b" " in stripped)
-    if titled:
-        return Process(pid=pid, title=arguments[0] if "::" in arguments[0] else arguments[0].split(" ")[0])
-    kept = allowed(arguments)
-    return Process(pid=pid, title=" ".join(kept)[:limit], argv=kept, argv_source="own")
+def _read(target: Target, host: Host, machine: str, report: Report) -> None:
+    directory = host.proc(target.pid)
+    if procfs.stat(directory).start_ticks != target.start_ticks:
+        report.missed(target.pid, "the process ended and another one has its pid now")
+        return
+    stall = memory.stall_of(directory, machine)
+    if stall:
+        report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
+        report.missed(target.pid, f"{stall}: left alone")
+        return
+    report.doing(f"reading {directory}/cmdline")
+    data = procfs.read_file(f"{directory}/cmdline")
+    title = overwritten_title(data, directory)
+    if title:
+        kept, source = _launch_flags(host, directory, machine, report)
+        shown = argv.allowed_title(title)
+    else:
+        kept = argv.allowed(_split(data))
+        source = "own" if kept else ""
+        shown = " ".join(kept)
+    if len(shown) > _MAX_TITLE:
+        shown = shown[:_MAX_TITLE] + argv.HIDDEN
+    process = Process(pid=target.pid, start_ticks=target.start_ticks, title=shown, argv=kept, argv_source=source)
+    report.part(Snapshot(processes=(process,)))
+    report.done(target.pid)
+
+
+def overwritten_title(data: bytes, directory: str) -> bytes:
+    """Give the title of a process that overwrote its arguments: one string, not its program's name; b"" otherwise."""
+    text = data.rstrip(b"\0 ")
+    if not text or b"\0" in text:
+        return b""
+    if len(data) - len(text) > 1:
+        return text  # padded over what was there before
+    try:
+        program = procfs.exe(directory).removesuffix(" (deleted)").rpartition("/")[2].encode()
+    except procfs.ProcfsError:
+        program = b""
+    first = text.split(b" ", 1)[0].rpartition(b"/")[2].lstrip(b"-")
+    if b" " not in text and (not program or program.startswith(first)):
+        return b""
+    # A title as long as what it overwrote has no padding: "nginx: worker process", "sglang::detokenizer".
+    return text if b" " in text or b":" in text else b""
+
+
+def _launch_flags(host: Host, directory: str, machine: str, report: Report) -> tuple[tuple[str, ...], str]:
+    try:
+        exe = procfs.exe(directory)
+        ancestor = directory
+        for _ in range(_MAX_ANCESTORS):
+            parent = procfs.stat(ancestor).parent_pid
+            ancestor = host.proc(parent)
+            if parent <= 1 or procfs.exe(ancestor) != exe or memory.stall_of(ancestor, machine):
+                break
+            report.doing(f"reading {ancestor}/cmdline")
+            data = procfs.read_file(f"{ancestor}/cmdline")
+            if not overwritten_title(data, ancestor):
+                return argv.allowed(_split(data)), "parent"
+    except procfs.ProcfsError:
+        pass  # an ancestor has gone, or is not ours to see
+    try:
+        unit = cgroups.parse_cgroup(procfs.cgroup(directory)).unit
+    except procfs.ProcfsError:
+        return (), ""
+    kept = argv.allowed(units.launch_command(host, unit)) if unit else ()
+    return kept, "unit" if kept else ""
+
+
+def _split(data: bytes) -> list[bytes]:
+    return data.removesuffix(b"\0").split(b"\0") if data else []
 
 
 READ_COMMAND_LINES = Collector(
-    name="read_command_lines", tier=Tier.MEMORY, collect=collect, patience_ms=_PATIENCE_MS, wants=lambda _target: True
+    name="read_command_lines",
+    tier=Tier.MEMORY,
+    collect=collect,
+    patience_ms=_PATIENCE_MS,
+    wants=lambda _target: True,
 )
