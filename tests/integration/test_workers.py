@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from freezeframe.agentd import channel
+from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.jobs import Job, Target
-from freezeframe.agentd.launcher import INTRODUCTION
 from freezeframe.agentd.link import Worker
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge.model import Outcome, Snapshot

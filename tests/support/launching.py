@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from freezeframe.agentd import channel
-from freezeframe.agentd.launcher import INTRODUCTION
+from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.workers import Workers
 
 

@@ -61,6 +61,10 @@ def encode(op: str, **fields: int | str) -> bytes:
     return json.dumps({"op": op, **fields}, separators=(",", ":")).encode()
 
 
+# Introduces two children of the supervisor to each other; one end of their channel goes with it.
+INTRODUCTION = encode("peer")
+
+
 def send(sock: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
     """Send one message now. Raises OSError; BlockingIOError when the other end does not keep up."""
     socket.send_fds(sock, [message], list(descriptors), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -32,8 +32,6 @@ from freezeframe.agentd.groups import become_subreaper, group_lives
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.worker import WorkerLimits
 
-# What introduces a front to a launcher; its socket goes with it.
-INTRODUCTION = encode("peer", name="front")
 _START_DESCRIPTORS = 2
 # What is left when the agent ends gets this long, seconds, between SIGKILL and our own exit.
 _LAST_WAIT_S = 0.2
@@ -69,7 +67,6 @@ class Launcher:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: self._control.close())
-        self._control.send(encode("ready"))
         while not self._control.closed:
             self._wait(wakeup)
             with suppress(BlockingIOError):

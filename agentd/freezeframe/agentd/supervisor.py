@@ -1,38 +1,44 @@
 """The supervisor: privileged, tiny, no socket. Starts each child, starts it again when it ends, introduces them.
 
 Children are exec'ed with closed descriptors, so that a child in an unkillable read keeps neither lock nor socket. Each
-has a control channel whose end tells it that the supervisor has gone. Whenever the launcher or the front is started,
-both get one end of a new work channel.
+has a control channel whose end tells it that the supervisor has gone. Whenever one of two that work together is
+started, both get one end of a new channel. Nothing here waits for a child, or for a disk that a child is started from.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
-import selectors
+import select
 import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NoReturn
 
 from freezeframe.agentd import channel
+from freezeframe.agentd.channel import INTRODUCTION, Channel
 from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.groups import become_subreaper
 from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE
-from freezeframe.agentd.launcher import INTRODUCTION
 from freezeframe.agentd.logs import Logger
 
 LOCK = "agentd.lock"
-# A child that fails at once is tried again at this pace; one that ran for a while at once.
-_BACK_OFF_S = 0.5
+# Children that get a channel to each other, by name.
+_PEERS = (("launcher", "front"),)
+# Descriptor of a child's control channel.
+_CONTROL_FD = 3
+# A child that ended is started again at once, one that ends again and again after twice the pause each time.
+_BACK_OFF_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)
 _RAN_FOR_A_WHILE_S = 5.0
-_STOP_S = 3.0
-# What is registered beside the children's names.
-_WOKEN, _INPUT = "", "-"
+# How long each child has to end when it is told to.
+_STOP_S = 4.0
+# Variables that change what a program loads: children run as root.
+_UNSAFE = ("LD_", "PYTHON", "GLIBC_", "MALLOC_", "GCONV_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +49,18 @@ class ChildSpec:
     command: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Child:
     spec: ChildSpec
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    pidfd: int
-    started: float
+    # 0 while it is not running.
+    pid: int = 0
+    control: Channel | None = None
+    # Of the last start, monotonic.
+    started: float = 0.0
+    # When it is to be started; it does not run then.
+    due: float = 0.0
+    # Ends in a row, each soon after the start.
+    failures: int = 0
 
 
 class AlreadyRunningError(StartError):
@@ -78,93 +89,179 @@ class Supervisor:
 
     def __init__(self, specs: Sequence[ChildSpec], logger: Logger, *, stop_at_end_of: int | None = None) -> None:
         """`specs` in the order of starting; `stop_at_end_of` is a descriptor whose end stops it, too."""
-        self._specs = specs
+        self._children = {spec.name: _Child(spec=spec) for spec in specs}
         self._stop_at_end_of = stop_at_end_of
-        self._children: dict[str, _Child] = {}
-        self._selector = selectors.DefaultSelector()
         self._log = logger
         self._stopping = False
 
     def run(self) -> None:
         """Supervise until SIGTERM or SIGINT."""
-        wake, waker = socket.socketpair()
-        waker.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno())
+        become_subreaper()
+        wakeup, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._told_to_stop)
-        self._selector.register(wake, selectors.EVENT_READ, _WOKEN)
-        if self._stop_at_end_of is not None:
-            self._selector.register(self._stop_at_end_of, selectors.EVENT_READ, _INPUT)
-        for spec in self._specs:
-            self._start(spec)
-        self._introduce()
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         try:
             while not self._stopping:
-                for key, _ in self._selector.select():
-                    if key.data == _WOKEN:
-                        wake.recv(4096)
-                    elif key.data == _INPUT:
-                        self._stopping = not os.read(key.fd, 4096)
-                    elif not self._stopping:
-                        self._restart(key.data)
+                self._start_due()
+                self._wait(wakeup, self._next_due())
+                self._reap()
+                self._let_go_of_the_silent()
         finally:
-            self._stop()
+            self._stop(wakeup)
 
     def _told_to_stop(self, _number: int, _frame: object) -> None:
         self._stopping = True
 
-    def _start(self, spec: ChildSpec) -> None:
-        ours, theirs = channel.pair()
-        process = subprocess.Popen(
-            [*spec.command, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
-            # A signal for the supervisor's group is the supervisor's to hand on.
-            start_new_session=True,
-            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0", SUPERVISOR_VARIABLE: str(os.getpid())},
-        )
-        theirs.close()
-        child = _Child(spec, process, ours, os.pidfd_open(process.pid), time.monotonic())
-        self._children[spec.name] = child
-        self._selector.register(child.pidfd, selectors.EVENT_READ, spec.name)
-        self._log.info("child started", child=spec.name, pid=process.pid)
+    def _next_due(self) -> float | None:
+        return min((child.due for child in self._children.values() if not child.pid), default=None)
 
-    def _introduce(self) -> None:
-        ends = channel.pair()
-        for end, child in zip(ends, self._children.values(), strict=True):
-            with contextlib.suppress(OSError):
-                channel.send(child.control, INTRODUCTION, (end.fileno(),))
-            end.close()
-
-    def _restart(self, name: str) -> None:
-        child = self._children[name]
-        self._let_go(child)
-        self._log.warning("child ended", child=name, pid=child.process.pid, status=child.process.returncode)
-        if time.monotonic() - child.started < _RAN_FOR_A_WHILE_S:
-            time.sleep(_BACK_OFF_S)
+    def _wait(self, wakeup: int, until: float | None) -> None:
+        """Wait for a signal, the end of a channel, or a moment on the monotonic clock."""
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
         if not self._stopping:
-            self._start(child.spec)
-            self._introduce()
+            for child in self._children.values():
+                if child.control is not None:
+                    poll.register(child.control, select.POLLIN)
+            if self._stop_at_end_of is not None:
+                poll.register(self._stop_at_end_of, select.POLLIN)
+        ready = poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000)
+        with suppress(BlockingIOError):
+            os.read(wakeup, 4096)
+        for descriptor, _ in ready:
+            if descriptor == self._stop_at_end_of and not os.read(descriptor, 4096):
+                self._stopping = True
 
-    def _let_go(self, child: _Child) -> None:
-        self._selector.unregister(child.pidfd)
-        os.close(child.pidfd)
-        child.control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(0.5)
+    def _start_due(self) -> None:
+        started = set()
+        for child in self._children.values():
+            if not child.pid and child.due <= time.monotonic():
+                self._start(child)
+                started.add(child.spec.name)
+        for names in _PEERS:
+            if started.intersection(names):
+                self._introduce(*(self._children.get(name) for name in names))
 
-    def _stop(self) -> None:
-        """End the children, the last started first: front before launcher. Bounded, whatever they do."""
-        for child in reversed(list(self._children.values())):
-            child.control.close()
-            with contextlib.suppress(ProcessLookupError):
-                child.process.terminate()
-        deadline = time.monotonic() + _STOP_S
-        for child in reversed(list(self._children.values())):
+    def _start(self, child: _Child) -> None:
+        ours, theirs = channel.pair()
+        command = (*child.spec.command, str(_CONTROL_FD))
+        environment = child_environment(os.environ, os.getpid())
+        try:
+            pid = _fork()
+        except OSError as error:
+            self._log.error("starting a child", child=child.spec.name, error=error.strerror)
+            ours.close()
+            theirs.close()
+            child.failures += 1
+            child.due = time.monotonic() + _back_off(child.failures)
+            return
+        if pid == 0:
+            _exec(command, theirs.fileno(), environment)
+        theirs.close()
+        child.pid, child.control, child.started = pid, Channel(ours), time.monotonic()
+        self._log.info("child started", child=child.spec.name, pid=pid)
+
+    def _introduce(self, *children: _Child | None) -> None:
+        controls = [child.control for child in children if child is not None and child.control is not None]
+        if len(controls) == len(children):
+            for control, end in zip(controls, channel.pair(), strict=True):
+                control.send(INTRODUCTION, (end.fileno(),))
+                end.close()
+
+    def _reap(self) -> None:
+        """Collect every child that ended, orphans of the launcher included; never waits."""
+        while True:
             try:
-                child.process.wait(max(0.05, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.process.kill()
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children.values():
+                if child.pid == pid:
+                    self._ended(child, os.waitstatus_to_exitcode(status))
+
+    def _let_go_of_the_silent(self) -> None:
+        """A child that closed its channel can be told nothing any more: another one takes its place."""
+        for child in self._children.values():
+            if child.control is not None:
+                child.control.receive()
+                if child.control.closed:
+                    # Reaped when it ends; not waited for.
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
+                    self._ended(child, None)
+
+    def _ended(self, child: _Child, status: int | None) -> None:
+        if child.control is not None:
+            child.control.close()
+        soon = time.monotonic() - child.started < _RAN_FOR_A_WHILE_S
+        if not self._stopping:
+            self._log.warning("child ended", child=child.spec.name, pid=child.pid, status=status)
+        child.due = time.monotonic() + _back_off(child.failures)
+        child.failures = child.failures + 1 if soon else 0
+        child.pid, child.control = 0, None
+
+    def _stop(self, wakeup: int) -> None:
+        """End the children, the last started first: front before launcher. Bounded, whatever they do."""
+        self._stopping = True
+        for child in reversed(list(self._children.values())):
+            if not child.pid:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_S
+            while child.pid and time.monotonic() < deadline:
+                self._wait(wakeup, deadline)
+                self._reap()
+            if child.pid:
+                self._log.warning("child killed", child=child.spec.name, pid=child.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+
+
+def _back_off(failures: int) -> float:
+    return _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
+
+
+def _fork() -> int:
+    """Fork: unlike vfork, which subprocess and posix_spawn use, it does not hang with an exec from a dead disk."""
+    with warnings.catch_warnings():
+        # Of a fork beside a thread, the one that writes the log: the child execs at once.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _exec(command: Sequence[str], control: int, environment: Mapping[str, str]) -> NoReturn:
+    """Be the child: keep standard output and error and the control channel, nothing else."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        # A signal for the supervisor's group is the supervisor's to hand on.
+        os.setsid()
+        # -m puts the current directory on the path of modules.
+        os.chdir("/")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(os.dup(control), _CONTROL_FD)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > _CONTROL_FD:
+                with suppress(OSError):
+                    os.close(int(name))
+        os.execve(command[0], list(command), dict(environment))  # noqa: S606 - that is the point
+    finally:
+        os._exit(127)
+
+
+def child_environment(environment: Mapping[str, str], supervisor: int) -> dict[str, str]:
+    """Give the environment of a child: without what changes which code a program loads.
+
+    So a source checkout is run from an editable install, not through PYTHONPATH.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith(_UNSAFE)}
+    return {**kept, "GRPC_ENABLE_FORK_SUPPORT": "0", SUPERVISOR_VARIABLE: str(supervisor)}
 
 
 def prepare(directory: str, mode: int) -> None:
