@@ -18,11 +18,11 @@ from functools import partial
 
 from freezeframe.agentd import capabilities, channel, front, privileges
 from freezeframe.agentd.captures import Captures
+from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.engine import Engine
 from freezeframe.agentd.errors import StartError
-from freezeframe.agentd.launcher import INTRODUCTION
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.pidfds import Held

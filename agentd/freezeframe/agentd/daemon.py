@@ -63,7 +63,7 @@ def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
     lock = supervisor.lock(config.runtime_dir)
     privileges.run_when_starved()
     arguments = ["--runtime-dir", config.runtime_dir, "--state-dir", config.state_dir]
-    arguments += ["--config", path] if path is not None else []
+    arguments += ["--config", os.path.abspath(path)] if path is not None else []
     arguments += ["--once"] if once else []
     specs = (
         supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher")),
