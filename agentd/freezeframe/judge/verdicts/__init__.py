@@ -11,7 +11,27 @@ from dataclasses import replace
 
 from freezeframe.judge.correlate import Facts, correlate
 from freezeframe.judge.model import Snapshot, Verdict
-from freezeframe.judge.verdicts import idle, not_stuck, router_dual_leg, undetermined
+from freezeframe.judge.verdicts import (
+    client_not_reading,
+    client_not_sending,
+    engine_holds,
+    engine_http_blocked,
+    engine_not_accepting,
+    host_starved,
+    idle,
+    network_stalled,
+    not_stuck,
+    process_dead,
+    process_stopped,
+    process_uninterruptible,
+    router_dual_leg,
+    router_holds,
+    router_no_workers,
+    router_not_accepting,
+    scheduler_queue,
+    undetermined,
+    zombie_upstream,
+)
 from freezeframe.judge.verdicts._rest import attribute, rule_out
 
 __all__ = ["RULES", "conclude", "judge"]
@@ -20,7 +40,23 @@ Rule = Callable[[Facts], tuple[Verdict, ...]]
 
 # By cause: host, process and network faults, then specific codes, then generic ones. Within one group the verdict
 # that explains more stuck requests comes first.
-RULES: tuple[tuple[Rule, ...], ...] = ((router_dual_leg.rule,),)
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (host_starved.rule,),
+    (process_dead.rule, process_stopped.rule, process_uninterruptible.rule),
+    (network_stalled.rule,),
+    (
+        client_not_reading.rule,
+        engine_http_blocked.rule,
+        engine_not_accepting.rule,
+        router_dual_leg.rule,
+        router_not_accepting.rule,
+        scheduler_queue.rule,
+    ),
+    (engine_holds.rule, router_holds.rule),
+    # These explain no request that hangs further on.
+    (router_no_workers.rule,),
+    (client_not_sending.rule, zombie_upstream.rule),
+)
 # When none of these stands: the first of these that does.
 OTHERWISE: tuple[Rule, ...] = (not_stuck.rule, idle.rule, undetermined.rule)
 

@@ -11,6 +11,8 @@ from freezeframe.judge.correlate.stacks import blocked_in, main_thread
 from freezeframe.judge.correlate.thresholds import LONG_MS, STARVED
 from freezeframe.judge.model import Frame, Process, PythonThread
 
+_CAN_RUN = frozenset({"R", "S", "I"})
+
 # Routers that send both legs of a disaggregated request at once. Others send decode's after prefill's is over.
 _BOTH_LEGS_AT_ONCE = frozenset({"sglang-router", "smg"})
 
@@ -29,9 +31,11 @@ def runs(facts: Facts, *pids: int) -> bool:
         return False
     for pid in pids:
         process = facts.processes.get(pid)
-        if process is None or process.exited or process.frozen or process.state not in {"R", "S", "I"}:
+        if process is None or process.exited or process.frozen or starved(facts, process):
             return False
-        if starved(facts, process):
+        # D at one of two looks is an ordinary read.
+        after = process.threads[0].state_after if process.threads else ""
+        if process.state not in _CAN_RUN and not (process.state == "D" and after in _CAN_RUN):
             return False
     return True
 
@@ -44,6 +48,16 @@ def starved(facts: Facts, process: Process) -> bool:
     if main.cpu_ms_delta is None or main.state != "R" or main.state_after != "R":
         return False
     return main.cpu_ms_delta < STARVED * facts.window_ms
+
+
+def for_clients(facts: Facts, waiting: Iterable[Connection]) -> int:
+    """How many of these requests some client can be waiting for: a router's health checks are nobody's requests."""
+    counts: dict[int | None, int] = {}
+    for connection in waiting:
+        router = connection.client_pid if connection.client_pid in facts.routers else None
+        counts[router] = counts.get(router, 0) + 1
+    direct = counts.pop(None, 0)
+    return direct + sum(min(n, len(stuck(facts.to_server(r or 0)))) for r, n in counts.items())
 
 
 def sockets_seen(facts: Facts, *pids: int) -> bool:
@@ -59,11 +73,12 @@ def gets_bytes(connections: Iterable[Connection]) -> bool:
 def resting(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
     """Whether the engine can be taken not to work on a request of this age.
 
-    Proved by a scheduler that rests at both looks; else only by an age that no prefill reaches unseen.
+    Proved by a scheduler that rests at both looks while its numbers are known; else only by an age that no prefill
+    reaches unseen.
     """
     if engine.busy:
         return False
-    if engine.busy is False and facts.two_looks:
+    if engine.busy is False and engine.gauges.known and facts.two_looks:
         return True
     return age_ms is not None and age_ms >= LONG_MS
 
@@ -75,6 +90,21 @@ def loop_blocked(facts: Facts, pid: int) -> tuple[int, PythonThread, Frame] | No
         return None
     frame = blocked_in(entry[1])
     return (entry[0], entry[1], frame) if frame is not None else None
+
+
+def loop_lives(facts: Facts, pid: int) -> bool:
+    """Whether the event loop of a server is known to run.
+
+    Its stack rests in the loop or changed between the looks, or an endpoint that asks nothing of other processes
+    answered. Of a program that is not Python nothing can be seen, and unread requests would show.
+    """
+    if any(e.pid == pid and e.purpose == "liveness" and e.status for e in facts.snapshot.endpoints):
+        return True
+    entry = main_thread(pid, facts.snapshot.python_threads)
+    if entry is not None:
+        return blocked_in(entry[1]) is None or entry[1].same_at_second_look is False
+    known = facts.processes.get(pid)
+    return known is not None and not known.python and facts.collected("snapshot_python_stacks", (pid,))
 
 
 def sends_both_legs(facts: Facts, router: int) -> bool:

@@ -1,0 +1,76 @@
+"""CLIENT_NOT_READING: answers have reached a client, or its window, and it does not take them.
+
+Proof: bytes wait in the client's receive queue (this host), or the server has bytes to send and the client offers no
+window (another host); and the client took none of them over the whole window, or, with one look, for STUCK_MS since
+the last came. A local client must be able to run: a stopped one is PROCESS_STOPPED.
+HIGH when bytes wait in the server's send queue as well; else MEDIUM. The router may go on buffering in its own memory.
+
+Lookalikes: a stream caught between two reads (bytes are taken); the last bytes of an answer that a client leaves
+unread when it has seen its end, so less than a kilobyte is no proof.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Connection, Facts
+from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._proof import runs
+from freezeframe.judge.verdicts._words import count, evidence, process, socket_refs
+
+Level = Confidence.Level
+
+# What a client may leave unread after the end of an answer, bytes.
+_LEFTOVER = 1024.0
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per client."""
+    return tuple(v for client in facts.clients if (v := _client(facts, client.pid, client.address)) is not None)
+
+
+def _client(facts: Facts, pid: int | None, address: str) -> Verdict | None:
+    mine = [c for c in facts.connections if c.client_pid == pid and (pid is not None or c.client_address == address)]
+    found = [c for c in mine if c.untaken and _amount(facts, c) >= _LEFTOVER and _old(facts, c)]
+    # A client that nothing is known of is no process of this snapshot, but its receive queue is.
+    if not found or (pid in facts.processes and pid is not None and not runs(facts, pid)):
+        return None
+    blocked = [c for c in found if _unsent(facts, c)]
+    name = process(facts, pid) if pid is not None else address
+    waiting = sum(_amount(facts, c) for c in found)
+    return Verdict(
+        code=Verdict.Code.CLIENT_NOT_READING,
+        hop="client",
+        holder_pids=(pid,) if pid is not None else (),
+        holder_address="" if pid is not None else address,
+        summary=f"The client {name} does not read {count(len(found), 'answer')}: {waiting / 1024:.0f} KiB wait for it.",
+        confidence=Level.HIGH if len(blocked) == len(found) else Level.MEDIUM,
+        evidence=(
+            evidence(
+                f"{count(len(found), 'connection')} with bytes that the client does not take", *socket_refs(found)
+            ),
+            *(
+                (evidence(f"{count(len(blocked), 'connection')} with bytes in the send queue", *socket_refs(blocked)),)
+                if blocked
+                else ()
+            ),
+        ),
+        next_steps=(
+            f"Look at the client's stacks: py-spy dump --pid {pid} --nonblocking." if pid else f"Look at {address}.",
+            "Watch the router's memory: it buffers answers without bound.",
+        ),
+        explains=len(found),
+    )
+
+
+def _amount(facts: Facts, connection: Connection) -> float:
+    sockets = facts.snapshot.sockets
+    received = sockets[connection.client_index].recv_queue if connection.client_index is not None else 0.0
+    return received + _unsent(facts, connection)
+
+
+def _unsent(facts: Facts, connection: Connection) -> float:
+    return facts.snapshot.sockets[connection.server_index].send_queue if connection.server_index is not None else 0.0
+
+
+def _old(facts: Facts, connection: Connection) -> bool:
+    return facts.two_looks or (connection.age_ms is not None and connection.age_ms >= STUCK_MS)

@@ -1,0 +1,136 @@
+"""ENGINE_HOLDS: an engine has read requests and neither answers them nor works on them.
+
+Proof: requests were read by its HTTP process and are owed for STUCK_MS or longer; all its processes can run; nothing
+waits to be read or accepted there; its loop lives (its stack rests or changed, or its liveness endpoint answered); its
+scheduler's queues are not the place (they say 0, or the engine exports none); and it does not work on them: its
+scheduler rested at both looks and its numbers are known, or they are older than any prefill (LONG_MS). With one look
+only the latter counts.
+
+Of a disaggregated pair the other leg decides:
+- prefill answered, decode owes: decode holds;
+- both owe: the one whose scheduler has nothing holds, if the other's keeps requests in its disaggregation queues,
+  which means that it waits for its partner. When both, or neither, say so, or numbers are missing: nothing is claimed;
+- prefill owes, decode does not: ROUTER_DUAL_LEG or nothing, where the router sends both legs at once.
+
+HIGH when two looks, a resting scheduler, numbers and both ends agree; LOW when the engine exports no numbers.
+
+Lookalikes: a long prefill (no token is counted until it is over, and its scheduler does not rest); a queue that moves;
+health checks of the router, for which no client waits; an idle scheduler at 100 % CPU, which proves nothing.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
+from freezeframe.judge.correlate.thresholds import slack
+from freezeframe.judge.model import Confidence, Evidence, Verdict
+from freezeframe.judge.verdicts._intake import intake
+from freezeframe.judge.verdicts._legs import router_legs
+from freezeframe.judge.verdicts._proof import (
+    for_clients,
+    loop_lives,
+    resting,
+    runs,
+    sends_both_legs,
+    sockets_seen,
+    stuck,
+)
+from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per engine."""
+    return tuple(v for engine in facts.engines if (v := _engine(facts, engine)) is not None)
+
+
+def _engine(facts: Facts, engine: Engine) -> Verdict | None:
+    served = facts.to_server(*engine.http_pids)
+    waiting = stuck(served, Debt.ANSWER)
+    age = oldest(waiting)
+    explains = for_clients(facts, waiting)
+    if not explains or not runs(facts, *engine.pids) or not resting(facts, engine, age):
+        return None
+    for pid in engine.http_pids:
+        found = intake(facts, pid)
+        if found.unread or found.unaccepted or not loop_lives(facts, pid):
+            return None
+    gauges = engine.gauges
+    if gauges.waiting or gauges.handover or not _numbers_asked(facts, engine):
+        return None
+    partner = _partner(facts, engine, waiting)
+    if partner is None:
+        return None
+    rests = engine.busy is False and facts.two_looks
+    sure = rests and gauges.empty and all(c.agreed for c in waiting)
+    level = Level.HIGH if sure else Level.MEDIUM if gauges.known else Level.LOW
+    proved = [
+        evidence(
+            f"its HTTP process (pid {engine.pid}) has read {count(len(waiting), 'request')} and owes each its answer, "
+            f"the oldest for {seconds(age)}",
+            *socket_refs(waiting),
+        )
+    ]
+    if gauges.known:
+        text = "its scheduler says: nothing running, waiting or in a disaggregation queue"
+        proved.append(evidence(text, *(f"metrics[{index}]" for index in gauges.indexes)))
+    if engine.busy_reason:
+        proved.append(evidence(engine.busy_reason, *engine.busy_refs))
+    proved += partner
+    return Verdict(
+        code=Verdict.Code.ENGINE_HOLDS,
+        hop=engine.kind,
+        holder_pids=(engine.pid,),
+        summary=f"The {engine.kind} engine (pid {engine.pid}) holds {count(len(waiting), 'request')} of "
+        f"{who(facts, waiting)}, oldest {seconds(age)}: read, not answered, and not worked on.",
+        confidence=level,
+        evidence=tuple(proved),
+        next_steps=(
+            f"Look at its stacks: py-spy dump --pid {engine.pid} --nonblocking; suspended coroutines are not in them.",
+            "Ask its loop: curl -m 2 http://…:PORT/model_info (not /health, which waits for the scheduler)."
+            if not gauges.known
+            else "Its log shows whether these requests reached the scheduler: look for their ids.",
+        ),
+        explains=explains,
+    )
+
+
+def _numbers_asked(facts: Facts, engine: Engine) -> bool:
+    """Whether the scheduler's numbers are known, or known not to be exported."""
+    return engine.gauges.known or facts.collected("sample_metrics", engine.http_pids)
+
+
+def _partner(  # noqa: PLR0911
+    facts: Facts, engine: Engine, waiting: list[Connection]
+) -> list[Evidence] | None:
+    """What the other engine of a pair adds; None when it takes the proof away."""
+    if engine.kind == "engine":
+        return []
+    routers = {c.client_pid for c in waiting if c.client_pid in facts.routers}
+    other = "decode" if engine.kind == "prefill" else "prefill"
+    partners = [e for e in facts.engines if e.kind == other]
+    owed = 0
+    for router in routers:
+        legs = router_legs(facts, router or 0)
+        if legs is None or not sockets_seen(facts, router or 0):
+            return None
+        leg = next(leg for leg in legs if leg.kind == other)
+        owed += len(leg.owed) + len(leg.unclear)
+    both = owed >= len(waiting) - slack(len(waiting))
+    if not both and owed:
+        return None
+    if both:
+        waits = [e for e in partners if e.gauges.handover]
+        if not waits or not engine.gauges.empty:
+            return None
+        return [
+            evidence(
+                f"{other} (pid {e.pid}) keeps {e.gauges.handover:.0f} in its disaggregation queues: it waits for "
+                f"{engine.kind}",
+                *(f"metrics[{index}]" for index in e.gauges.indexes),
+            )
+            for e in waits
+        ]
+    if engine.kind == "prefill" and any(sends_both_legs(facts, router or 0) for router in routers):
+        return None
+    return [evidence(f"nothing is owed by {other}")]

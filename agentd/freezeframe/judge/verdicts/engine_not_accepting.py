@@ -1,0 +1,59 @@
+"""ENGINE_NOT_ACCEPTING: connections wait in the accept queue of the engine's listener, and its loop is not blocked.
+
+Proof: connections with a request have waited there for STUCK_MS or longer and the queue did not shrink; the process
+can run; nothing that it has accepted stands unread; and its main thread's stack is known and rests in its event loop,
+or it is no Python program. Without the stack nothing is claimed: a blocked loop does not accept either.
+HIGH with two looks; else MEDIUM.
+
+Lookalikes: a burst; an engine that has just started, which listens long before it serves; a stopped one.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Engine, Facts
+from freezeframe.judge.correlate.stacks import main_thread
+from freezeframe.judge.correlate.thresholds import STARTING_MS
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._intake import intake, intake_evidence
+from freezeframe.judge.verdicts._proof import loop_blocked, runs
+from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, who
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per HTTP process."""
+    return tuple(
+        v for engine in facts.engines for pid in engine.http_pids if (v := _engine(facts, engine, pid)) is not None
+    )
+
+
+def _engine(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
+    found = intake(facts, pid)
+    process = facts.processes[pid]
+    if not found.unaccepted or not found.listeners or found.unread:
+        return None
+    if not runs(facts, pid) or process.age_ms < STARTING_MS or loop_blocked(facts, pid) is not None:
+        return None
+    entry = main_thread(pid, facts.snapshot.python_threads)
+    if entry is None and (process.python or not facts.collected("snapshot_python_stacks", (pid,))):
+        return None
+    proved = intake_evidence(found)
+    if entry is not None:
+        proved.append(evidence("its main thread rests in its event loop", f"python_threads[{entry[0]}]"))
+    proved.append(evidence(f"it is in state {process.state}, not stopped", *process_ref(facts, pid)))
+    return Verdict(
+        code=Verdict.Code.ENGINE_NOT_ACCEPTING,
+        hop=engine.kind,
+        holder_pids=(pid,),
+        summary=f"The {engine.kind} engine's HTTP process (pid {pid}) does not accept: "
+        f"{count(found.waiting, 'connection')} of {who(facts, found.unaccepted)} in its accept queue, the oldest for "
+        f"{seconds(oldest(found.unaccepted))}.",
+        confidence=Level.HIGH if facts.two_looks else Level.MEDIUM,
+        evidence=tuple(proved),
+        next_steps=(
+            f"See whether it is out of descriptors: ls /proc/{pid}/fd | wc -l against its limit.",
+            "Read its log for 'Too many open files' and for a shutdown that waits for connections to end.",
+        ),
+        explains=found.waiting,
+    )

@@ -1,0 +1,105 @@
+"""HOST_STARVED: the host gives the path no CPU, or no memory.
+
+Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself:
+- CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
+  window, while the host's CPU pressure or its cgroup's throttling in the window is high;
+- memory: a process of the path was killed for memory in this window or is named by the kernel's log after the oldest
+  stuck request began, or all tasks stalled for memory for half of the window.
+MEDIUM: starvation slows, and another cause may sit behind it.
+
+A busy host, a high load, and pressure while requests move are no proof. A full disk alone is none either: it is said
+as evidence only.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.model import Confidence, Evidence, Host, Process, Verdict
+from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._proof import starved
+from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
+
+Level = Confidence.Level
+
+# Share of the window in which some task waited for a CPU, percent; share of the periods in which a cgroup was held
+# back; share of the window in which all tasks waited for memory, percent.
+_CPU_SOME, _THROTTLED, _MEMORY_FULL = 80.0, 0.8, 50.0
+# Below this a file system is full, bytes.
+_FULL = 1 << 20
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """At most one verdict."""
+    host = facts.snapshot.host
+    if host is None or not facts.two_looks or not facts.stuck:
+        return ()
+    on_path = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
+    hungry = [p for p in on_path if starved(facts, p) and waiting_for(facts, p)]
+    held = [p for p in hungry if _cpu(host, p)]
+    if held:
+        proved = tuple(e for p in held for e in (_runnable(facts, p), *_cpu(host, p)))
+        return (_verdict(facts, host, "CPU", held, proved),)
+    killed = _oom(facts, on_path)
+    if killed:
+        return (_verdict(facts, host, "memory", on_path, killed),)
+    return ()
+
+
+def _cpu(host: Host, p: Process) -> tuple[Evidence, ...]:
+    found = [
+        evidence(f"some task waited for a CPU for {pressure.some_window:.0f} % of the window", "host")
+        for pressure in host.pressure
+        if pressure.resource == "cpu" and not pressure.cgroup and (pressure.some_window or 0) >= _CPU_SOME
+    ]
+    for throttle in host.throttles:
+        if p.pid not in throttle.pids or not throttle.periods_delta:
+            continue
+        share = (throttle.throttled_periods_delta or 0) / throttle.periods_delta
+        if share >= _THROTTLED:
+            text = f"cgroup {throttle.cgroup} was held back in {share:.0%} of its periods"
+            found.append(evidence(text, f"host.throttles[{host.throttles.index(throttle)}]"))
+    return tuple(found)
+
+
+def _oom(facts: Facts, on_path: list[Process]) -> tuple[Evidence, ...]:
+    host = facts.snapshot.host
+    found = []
+    pids = {p.pid for p in on_path}
+    since = facts.oldest_stuck_ms or 0
+    for index, event in enumerate(facts.snapshot.kernel_events):
+        if event.kind == "oom" and event.pid in pids and event.age_ms <= since:
+            found.append(evidence(f"the kernel killed pid {event.pid} for memory", f"kernel_events[{index}]"))
+    for pressure in host.pressure if host else ():
+        stalled = pressure.resource == "memory" and pressure.full_avg10 >= _MEMORY_FULL
+        if stalled and (pressure.some_window or 0) >= _MEMORY_FULL:
+            found.append(evidence(f"all tasks waited for memory for {pressure.full_avg10:.0f} % of 10 s", "host"))
+    return tuple(found)
+
+
+def _runnable(facts: Facts, p: Process) -> Evidence:
+    got = p.threads[0].cpu_ms_delta
+    text = f"{process(facts, p.pid)} was runnable at both looks and got {got:.0f} ms of {facts.window_ms:.0f}"
+    return evidence(text, *process_ref(facts, p.pid))
+
+
+def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tuple[Evidence, ...]) -> Verdict:
+    full = tuple(
+        evidence(f"{fs.mount} is full ({fs.purpose})", f"host.filesystems[{index}]")
+        for index, fs in enumerate(host.filesystems)
+        if fs.available_bytes < _FULL <= fs.size_bytes
+    )
+    waiting = max((len(waiting_for(facts, p)) for p in of), default=0)
+    names = ", ".join(dict.fromkeys(hop_of(facts, p) for p in of))
+    return Verdict(
+        code=Verdict.Code.HOST_STARVED,
+        hop=hop_of(facts, of[0]) if len(of) == 1 else "",
+        holder_pids=tuple(p.pid for p in of) if what == "CPU" else (),
+        summary=f"The host lacks {what} for {names}; {count(waiting or facts.stuck, 'request')} wait.",
+        confidence=Level.MEDIUM,
+        evidence=(*proved, *full),
+        next_steps=(
+            "See who takes it: top -H; systemd-cgtop; cat /proc/pressure/*.",
+            "Raise the cgroup's quota or move what competes, then look again: another cause may sit behind it.",
+        ),
+        explains=waiting or facts.stuck,
+    )

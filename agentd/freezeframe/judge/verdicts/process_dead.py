@@ -1,0 +1,44 @@
+"""PROCESS_DEAD: a process of the path is a zombie, or ended during the capture.
+
+Proof: its state is Z or X, or the capture held it and it ended. The kernel says so: HIGH.
+Clients end whenever they are done and are left out. A process that was gone before the capture leaves nothing here:
+the engine it belonged to, or a leg that is missing, tells of it.
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.model import Confidence, Process, Verdict
+from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._words import count, evidence, process, process_ref, socket_refs
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per dead process."""
+    dead = (
+        p for p in path_processes(facts) if p.role is not Process.Role.CLIENT and (p.exited or p.state in {"Z", "X"})
+    )
+    return tuple(_verdict(facts, p) for p in dead)
+
+
+def _verdict(facts: Facts, p: Process) -> Verdict:
+    waiting = waiting_for(facts, p)
+    how = "ended during the capture" if p.exited else "is a zombie: it has ended and its parent has not noticed"
+    proved = [evidence(f"{process(facts, p.pid)} {how}", *process_ref(facts, p.pid))]
+    if waiting:
+        proved.append(evidence(f"{count(len(waiting), 'request')} wait behind it", *socket_refs(waiting)))
+    return Verdict(
+        code=Verdict.Code.PROCESS_DEAD,
+        hop=hop_of(facts, p),
+        holder_pids=(p.pid,),
+        summary=f"The {hop_of(facts, p)} process {process(facts, p.pid)} {how}.",
+        confidence=Level.HIGH,
+        evidence=tuple(proved),
+        next_steps=(
+            f"Read the last lines of its log and the kernel's: journalctl -k | grep -w {p.pid}.",
+            f"Restart it with its engine; its parent is pid {p.parent_pid}.",
+        ),
+        explains=len(waiting),
+    )

@@ -1,0 +1,67 @@
+"""ZOMBIE_UPSTREAM: the router keeps upstream requests whose clients are gone.
+
+Proof: more upstream requests live than the router has open connections of clients, whatever state these are in. A
+request lives when its answer is owed for longer than a health check takes (HEALTH_CHECK_MS), or when bytes of it move
+between the looks. Two legs of a pair count once.
+MEDIUM; HIGH when the router has no client's connection at all and several such requests.
+
+An answer that the engine never goes on with is quiet like an idle connection: such a zombie is not seen here.
+Lookalikes: the router's own health checks, which are young; requests of clients that are still there.
+Blocked by sockets of the router that were not seen, and where a connection may carry several requests (a router that
+is not known to speak HTTP/1).
+"""
+
+from __future__ import annotations
+
+from freezeframe.judge.correlate.facts import Connection, Facts
+from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._proof import leg_kind, sends_both_legs, sockets_seen
+from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
+
+Level = Confidence.Level
+
+
+def rule(facts: Facts) -> tuple[Verdict, ...]:
+    """One verdict per router."""
+    return tuple(v for router in facts.routers if (v := _router(facts, router)) is not None)
+
+
+def _router(facts: Facts, router: int) -> Verdict | None:
+    upstream = [c for c in facts.from_client(router) if _lives(c)]
+    clients = [c for c in facts.to_server(router) if not c.closed_by_client]
+    kinds: dict[str, int] = {}
+    for connection in upstream:
+        kind = leg_kind(facts, connection)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    living = max(kinds.pop("prefill", 0), kinds.pop("decode", 0)) + sum(kinds.values())
+    zombies = living - len(clients)
+    if zombies < 1 or not sockets_seen(facts, router) or not sends_both_legs(facts, router):
+        return None
+    ages = max((c.age_ms for c in upstream if c.age_ms is not None), default=None)
+    since = f", the oldest owed for {seconds(ages)}" if ages else ""
+    return Verdict(
+        code=Verdict.Code.ZOMBIE_UPSTREAM,
+        hop="router",
+        holder_pids=(router,),
+        summary=f"The router (pid {router}) keeps {count(zombies, 'upstream request')} without a client{since}.",
+        confidence=Level.HIGH if zombies > 1 and not clients else Level.MEDIUM,
+        evidence=(
+            evidence(f"{count(living, 'request')} live upstream", *socket_refs(upstream)),
+            evidence(
+                f"{count(len(clients), 'connection')} of clients are open",
+                *(socket_refs(clients) or process_ref(facts, router)),
+            ),
+        ),
+        next_steps=(
+            "See the engines' running requests fall when the router is restarted: it drops them with its connections.",
+            "sglang-router 0.3.2 notices a client that left in mid-stream only at the next chunk.",
+        ),
+    )
+
+
+def _lives(connection: Connection) -> bool:
+    if connection.closed_by_server:
+        return False
+    owed = connection.owed and connection.age_ms is not None and connection.age_ms >= HEALTH_CHECK_MS
+    return owed or connection.streaming

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from freezeframe.judge.model import Confidence, Verdict
+from tests.support.scene import Engine, Scene
+
+Code = Verdict.Code
+Level = Confidence.Level
+
+
+def silent(*, age_ms: float = 3_000, window_ms: float = 1000.0, gauges: bool = True) -> tuple[Scene, int, Engine]:
+    scene = Scene(window_ms=window_ms)
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=age_ms)
+    scene.owed(router, engine, 30, age_ms=age_ms)
+    if gauges:
+        scene.gauges(engine)
+    return scene, router, engine
+
+
+def pair(**decode_gauges: float) -> tuple[Scene, int, Engine, Engine]:
+    scene = Scene()
+    harness, router = scene.client(), scene.router()
+    prefill, decode = scene.engine("prefill"), scene.engine("decode")
+    scene.owed(harness, router, 30, age_ms=3_000)
+    scene.owed(router, decode, 30, age_ms=3_000)
+    scene.gauges(decode, **decode_gauges)
+    return scene, router, prefill, decode
+
+
+def test_read_and_not_worked_on():
+    scene, _, engine = silent()
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "engine", (engine.http,))
+    assert (verdict.explains, verdict.confidence) == (30, Level.HIGH)
+    assert {r.hop for r in verdict.ruled_out} == {"client", "router", "scheduler"}
+
+
+def test_silent_decode_of_a_pair_while_prefill_waits_for_it():
+    scene, router, prefill, decode = pair()
+    scene.owed(router, prefill, 30, age_ms=3_000)
+    scene.gauges(prefill, bootstrap=30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "decode", (decode.http,))
+
+
+def test_silent_prefill_of_a_pair_while_decode_waits_for_it():
+    scene, router, prefill, _ = pair(prealloc=30)
+    scene.owed(router, prefill, 30, age_ms=3_000)
+    scene.gauges(prefill)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "prefill", (prefill.http,))
+
+
+def test_silent_decode_after_prefill_has_answered():
+    scene, router, prefill, decode = pair()
+    scene.answered_and_closed(router, prefill, 30, age_ms=2_500)
+    scene.gauges(prefill)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (decode.http,))
+
+
+def test_near_miss_both_sides_of_a_pair_say_that_they_have_nothing():
+    scene, router, prefill, _ = pair()
+    scene.owed(router, prefill, 30, age_ms=3_000)
+    scene.gauges(prefill)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_near_miss_both_sides_of_a_pair_wait():
+    scene, router, prefill, _ = pair(prealloc=30)
+    scene.owed(router, prefill, 30, age_ms=3_000)
+    scene.gauges(prefill, bootstrap=30)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_lookalike_a_long_prefill_whose_scheduler_does_not_rest():
+    scene, _, engine = silent()
+    scene.state(engine.scheduler, "R", cpu_ms=990)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_silence_longer_than_any_prefill_needs_no_resting_scheduler():
+    scene, _, engine = silent(age_ms=60_000)
+    scene.state(engine.scheduler, "R", cpu_ms=990)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HOLDS, Level.MEDIUM)
+
+
+def test_one_look_needs_that_silence():
+    assert silent(window_ms=0)[0].verdict().code is Code.UNDETERMINED
+    assert silent(window_ms=0, age_ms=60_000)[0].verdict().code is Code.ENGINE_HOLDS
+
+
+def test_an_engine_without_numbers_is_less_sure_and_one_that_was_not_asked_is_not_accused():
+    scene, _, engine = silent(age_ms=60_000, gauges=False)
+    scene.state(engine.scheduler, "R", cpu_ms=990)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HOLDS, Level.LOW)
+    assert scene.lose("sample_metrics").verdict().code is Code.UNDETERMINED
+
+
+def test_tokens_of_a_stray_are_not_work_on_the_others():
+    for age_ms, code in ((3_000, Code.UNDETERMINED), (60_000, Code.ENGINE_HOLDS)):
+        scene, router, engine = silent(age_ms=age_ms, gauges=False)
+        stray = scene.client("stray.py")
+        scene.streams(stray, router)
+        scene.streams(router, engine)
+        scene.gauges(engine, running=1, tokens=50)
+        verdict = scene.verdict()
+        assert verdict.code is code
+        assert [(a.pid, a.stray, a.tokens_per_s) for a in verdict.attribution][1] == (stray, True, 50)

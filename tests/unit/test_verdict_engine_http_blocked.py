@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.model.stacks import Frame
+from tests.support.scene import LOOP_RESTS, Engine, Scene
+
+Code = Verdict.Code
+Level = Confidence.Level
+SLEEPS = (Frame(function="misbehave", file="mock_worker.py", line=109), *LOOP_RESTS)
+
+
+def blocked(
+    *, unread: int = 2, stack: tuple[Frame, ...] = SLEEPS, window_ms: float = 1000.0
+) -> tuple[Scene, int, Engine]:
+    scene = Scene(window_ms=window_ms)
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 17, age_ms=4_000)
+    scene.owed(router, engine, 1, age_ms=4_000)
+    scene.unread(router, engine, unread, age_ms=4_000)
+    scene.unaccepted(router, engine, 14, age_ms=4_000)
+    scene.stack(engine.http, stack)
+    return scene, router, engine
+
+
+def test_sockets_and_stack_agree():
+    scene, _, engine = blocked()
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HTTP_BLOCKED, "engine", (engine.http,))
+    assert (verdict.confidence, verdict.explains) == (Level.HIGH, 17)
+    assert "is blocked in misbehave (mock_worker.py:109); 17 requests of sglang::router" in verdict.summary
+
+
+def test_unread_requests_alone():
+    scene, *_ = blocked()
+    verdict = scene.lose("snapshot_python_stacks").verdict()
+    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HTTP_BLOCKED, Level.MEDIUM)
+
+
+def test_stack_alone():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.owed(scene.client(), router, 1, age_ms=4_000)
+    scene.owed(router, engine, 1, age_ms=4_000)
+    scene.stack(engine.http, SLEEPS)
+    assert scene.verdict().code is Code.ENGINE_HTTP_BLOCKED
+    scene.lose("snapshot_python_stacks")
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_one_look():
+    assert blocked(window_ms=0)[0].verdict().code is Code.ENGINE_HTTP_BLOCKED
+
+
+def test_near_miss_the_stack_moved_and_nothing_is_unread():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.owed(scene.client(), router, 3, age_ms=4_000)
+    scene.owed(router, engine, 3, age_ms=4_000)
+    scene.stack(engine.http, SLEEPS, same=False)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_lookalike_one_body_unread_while_others_are_served():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.streams(harness, router, 8)
+    scene.streams(router, engine, 8)
+    scene.unread(router, engine, 1, age_ms=4_000)
+    assert scene.verdict().code is Code.NOT_STUCK
+
+
+def test_lookalike_a_tokenizer_caught_in_its_work():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 8, age_ms=300)
+    scene.owed(router, engine, 8, age_ms=300)
+    scene.stack(engine.http, SLEEPS)
+    assert scene.verdict().code is Code.NOT_STUCK

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from freezeframe.judge.model import KernelEvent, Pressure, Throttle, Verdict
+from freezeframe.judge.verdicts import conclude
+from tests.support.scene import Engine, Scene
+
+Code = Verdict.Code
+
+
+def starving() -> tuple[Scene, int, Engine]:
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, engine, 30, age_ms=5_000)
+    scene.state(engine.scheduler, "R", cpu_ms=12)
+    return scene, router, engine
+
+
+def pressed(scene: Scene, some_window: float) -> None:
+    scene.host = replace(scene.host, pressure=(Pressure(resource="cpu", some_window=some_window),))
+
+
+def test_runnable_without_cpu_under_pressure():
+    scene, _, engine = starving()
+    pressed(scene, 97)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids, verdict.explains) == (Code.HOST_STARVED, (engine.scheduler,), 30)
+
+
+def test_throttled_cgroup():
+    scene, _, engine = starving()
+    throttle = Throttle(cgroup="/pod", pids=(engine.scheduler,), throttled_periods_delta=10, periods_delta=10)
+    scene.host = replace(scene.host, throttles=(throttle,))
+    assert scene.verdict().code is Code.HOST_STARVED
+
+
+def test_near_miss_it_got_its_cpu():
+    scene, _, engine = starving()
+    pressed(scene, 97)
+    scene.state(engine.scheduler, "R", cpu_ms=900)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_near_miss_no_pressure_and_nobody_else_is_accused():
+    scene, _, engine = starving()
+    pressed(scene, 5)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_lookalike_pressure_while_requests_move():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.streams(scene.client(), router, 30)
+    scene.streams(router, engine, 30)
+    scene.state(engine.scheduler, "R", cpu_ms=12)
+    pressed(scene, 97)
+    assert scene.verdict().code is Code.NOT_STUCK
+
+
+def test_oom_kill_of_a_process_of_the_path():
+    scene, _, engine = starving()
+    snapshot = replace(scene.snapshot(), kernel_events=(KernelEvent(kind="oom", age_ms=4_000, pid=engine.detokenizer),))
+    assert conclude(snapshot).verdict.code is Code.HOST_STARVED

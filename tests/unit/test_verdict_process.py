@@ -1,0 +1,118 @@
+"""PROCESS_STOPPED, PROCESS_DEAD, PROCESS_UNINTERRUPTIBLE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from freezeframe.judge.model import Confidence, Verdict
+from tests.support.scene import Engine, Scene
+
+Code = Verdict.Code
+Level = Confidence.Level
+
+
+def stuck(window_ms: float = 1000.0) -> tuple[Scene, int, int, Engine]:
+    scene = Scene(window_ms=window_ms)
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, engine, 30, age_ms=5_000)
+    return scene, harness, router, engine
+
+
+@pytest.mark.parametrize("window_ms", [0.0, 1000.0])
+def test_stopped_router(window_ms):
+    scene, _, router, _ = stuck(window_ms)
+    scene.state(router, "T")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.PROCESS_STOPPED, "router", (router,))
+    assert (verdict.confidence, verdict.explains) == (Level.HIGH, 30)
+    assert verdict.summary == (
+        f"The router process sglang::router (pid {router}) is stopped by a signal; 30 requests wait behind it."
+    )
+
+
+def test_stopped_engine_with_its_backlog_is_one_finding():
+    scene, _, router, engine = stuck()
+    scene.unaccepted(router, engine, 14, age_ms=5_000)
+    scene.unread(router, engine, 3, age_ms=5_000)
+    scene.state(engine.http, "T")
+    snapshot = scene.conclude()
+    assert [f.code for f in snapshot.findings] == [Code.PROCESS_STOPPED]
+    assert (snapshot.verdict.hop, snapshot.verdict.holder_pids) == ("engine", (engine.http,))
+
+
+def test_stopped_scheduler():
+    scene, _, _, engine = stuck()
+    scene.state(engine.scheduler, "T")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.hop, verdict.explains) == (Code.PROCESS_STOPPED, "scheduler", 30)
+
+
+def test_frozen_cgroup():
+    scene, _, _, engine = stuck()
+    scene.change(engine.http, frozen=True, cgroup="/kubepods/pod1")
+    verdict = scene.verdict()
+    assert verdict.code is Code.PROCESS_STOPPED
+    assert "/kubepods/pod1" in verdict.next_steps[0]
+
+
+def test_near_miss_a_stop_that_was_over():
+    scene, _, router, _ = stuck()
+    scene.state(router, "T")
+    main = replace(scene.processes[router].threads[0], state_after="S")
+    scene.change(router, threads=(main,))
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_lookalike_a_stopped_program_without_a_connection():
+    scene, *_ = stuck()
+    scene.state(scene.client("vim"), "T")
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_a_stopped_engine_whose_state_is_unknown_is_not_accused_of_something_else():
+    scene, _, router, engine = stuck()
+    scene.unaccepted(router, engine, 14, age_ms=5_000)
+    scene.lose("snapshot_processes")
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+@pytest.mark.parametrize("how", [{"state": "Z"}, {"exited": True}])
+def test_dead_scheduler(how):
+    scene, _, _, engine = stuck()
+    scene.change(engine.scheduler, **how)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids, verdict.confidence) == (
+        Code.PROCESS_DEAD,
+        (engine.scheduler,),
+        Level.HIGH,
+    )
+
+
+def test_lookalike_a_client_that_ended():
+    scene, harness, *_ = stuck()
+    scene.change(harness, exited=True)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_uninterruptible_at_both_looks():
+    scene, _, _, engine = stuck()
+    scene.state(engine.scheduler, "D")
+    main = replace(scene.processes[engine.scheduler].threads[0], wchan="nv_wait", voluntary_switches_delta=0)
+    scene.change(engine.scheduler, threads=(main,))
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.PROCESS_UNINTERRUPTIBLE, (engine.scheduler,))
+    assert "nv_wait" in verdict.summary
+
+
+def test_near_miss_uninterruptible_with_switches_or_with_one_look():
+    scene, _, _, engine = stuck()
+    scene.state(engine.scheduler, "D")
+    main = replace(scene.processes[engine.scheduler].threads[0], voluntary_switches_delta=40)
+    scene.change(engine.scheduler, threads=(main,))
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene, _, _, engine = stuck(0.0)
+    scene.state(engine.scheduler, "D")
+    assert scene.verdict().code is Code.UNDETERMINED

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from freezeframe.judge.model import Confidence, Verdict
+from tests.support.scene import Engine, Scene
+
+Code = Verdict.Code
+Level = Confidence.Level
+
+
+def routed() -> tuple[Scene, int, Engine]:
+    scene = Scene()
+    return scene, scene.router(), scene.engine()
+
+
+def test_owed_upstream_and_no_client():
+    scene, router, engine = routed()
+    scene.owed(router, engine, 30, age_ms=60_000)
+    scene.gauges(engine, running=30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids, verdict.confidence) == (Code.ZOMBIE_UPSTREAM, (router,), Level.HIGH)
+    assert verdict.summary.startswith(f"The router (pid {router}) keeps 30 upstream requests without a client")
+
+
+def test_streams_that_nobody_reads():
+    scene, router, engine = routed()
+    scene.idle(scene.client(), router, 1)
+    scene.streams(router, engine, 5)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.ZOMBIE_UPSTREAM, Level.MEDIUM)
+
+
+def test_near_miss_the_clients_are_there():
+    scene, router, engine = routed()
+    scene.streams(scene.client(), router, 5)
+    scene.streams(router, engine, 5)
+    assert scene.verdict().code is Code.NOT_STUCK
+
+
+def test_lookalike_health_checks():
+    scene, router, engine = routed()
+    scene.owed(router, engine, 1, age_ms=4_000)
+    assert scene.verdict().code is Code.IDLE
