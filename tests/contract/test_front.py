@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import grp
+import json
 import os
 import secrets
 import socket
@@ -25,6 +26,7 @@ from freezeframe.agentd.errors import SocketInUseError, SocketRefusedError
 from freezeframe.judge import file
 from freezeframe.judge.model import Process, Snapshot
 from freezeframe.v1 import service_pb2
+from freezeframe.v1.service_pb2_grpc import CaptureServiceStub
 from tests.support.agent import CannedEngine, RunningAgent, running_agent
 from tests.support.filled import canned_snapshot
 from tests.support.waiting import eventually
@@ -360,3 +362,45 @@ async def test_stopping_ends_captures_with_a_sentence(tmp_path: Path) -> None:
             await capture
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
     assert caught.value.details() == "the agent is stopping"
+
+
+def start_front(directory: Path, *options: str) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.programs.canned_front", "--runtime-dir", str(directory / "run"),
+         "--state-dir", str(directory / "state"), *options],
+        cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_front_of_its_own_process_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    child = start_front(tmp_path)
+    assert child.stdout is not None
+    assert [child.stdout.readline(), child.stdout.readline()] == ["bound\n", "ready\n"]
+    with grpc.insecure_channel(f"unix:{tmp_path}/run/capture.sock") as channel:
+        events = list(CaptureServiceStub(channel).Capture(service_pb2.CaptureRequest(), timeout=30))
+    assert events[-1].done.kept
+    child.terminate()
+    _, log = child.communicate(timeout=30)
+    assert child.returncode == 0
+    assert [json.loads(line)["event"] for line in log.splitlines()] == ["serving", "call", "stopping"]
+    assert list((tmp_path / "run").iterdir()) == []
+    assert len(list((tmp_path / "state" / "snapshots").iterdir())) == 1
+
+
+def test_a_front_that_cannot_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "admin.sock").write_text("x")
+    child = start_front(tmp_path)
+    _, log = child.communicate(timeout=30)
+    assert child.returncode == 1
+    (line,) = [json.loads(line) for line in log.splitlines()]
+    assert line["detail"] == f"{tmp_path}/run/admin.sock is there and is no socket"
+
+
+def test_a_wrong_configuration_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("runtime_dri = 3")
+    child = start_front(tmp_path, "--config", str(tmp_path / "c.toml"))
+    _, log = child.communicate(timeout=30)
+    assert child.returncode == 1
+    assert log == f"{tmp_path}/c.toml: unknown key runtime_dri\ndid you mean runtime_dir?\n"

@@ -83,6 +83,26 @@ class RunningAgent:
         return [line for line in lines if line["event"] in {"call", "calls not written"}]
 
 
+async def canned_capabilities() -> tuple[Capability, ...]:
+    return (
+        Capability(name="root", state=State.PRESENT, detail="runs as root"),
+        Capability(name="bcc", state=State.ABSENT, detail="not installed", hint="apt install python3-bpfcc"),
+    )
+
+
+def make_parts(engine: CannedEngine, store: Store, limits: CaptureLimits) -> Parts:
+    return Parts(
+        captures=Captures(engine, store, limits, writer="freezeframe-agentd 0.1.0"),
+        store=store,
+        limits=limits,
+        collectors=COLLECTORS,
+        capabilities=canned_capabilities,
+        agent_version="0.1.0",
+        host="gpu-07",
+        kernel="6.18.0",
+    )
+
+
 @contextlib.asynccontextmanager
 async def running_agent(
     directory: Path,
@@ -98,22 +118,7 @@ async def running_agent(
     capture = capture or CaptureLimits()
     store = Store(str(store_path or directory / "state" / "snapshots"), store_limits or StoreLimits())
 
-    async def capabilities() -> tuple[Capability, ...]:
-        return (
-            Capability(name="root", state=State.PRESENT, detail="runs as root"),
-            Capability(name="bcc", state=State.ABSENT, detail="not installed", hint="apt install python3-bpfcc"),
-        )
-
-    parts = Parts(
-        captures=Captures(engine, store, capture, writer="freezeframe-agentd 0.1.0"),
-        store=store,
-        limits=capture,
-        collectors=COLLECTORS,
-        capabilities=capabilities,
-        agent_version="0.1.0",
-        host="gpu-07",
-        kernel="6.18.0",
-    )
+    parts = make_parts(engine, store, capture)
     log = io.StringIO()
     logger = make_logger(log)
     stop, ready = asyncio.Event(), asyncio.Event()

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from freezeframe.agentd.config import CaptureLimits, Config, Groups, RoleOverride, StoreLimits, load, parse, show
+from freezeframe.agentd.config import (
+    CaptureLimits,
+    Config,
+    Groups,
+    RoleOverride,
+    StoreLimits,
+    in_force,
+    load,
+    parse,
+    show,
+)
 from freezeframe.agentd.errors import ConfigError
 
 FULL = """
@@ -106,3 +116,17 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match=r"reading /nonexistent/x\.toml: .*No such file"):
         load("/nonexistent/x.toml")
+
+
+def test_options_come_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "c.toml").write_text('runtime_dir = "/run/a"\nstate_dir = "/srv/a"\n')
+    monkeypatch.chdir(tmp_path)
+    config = in_force(str(tmp_path / "c.toml"), runtime_dir="here")
+    assert (config.runtime_dir, config.state_dir) == (str(tmp_path / "here"), "/srv/a")
+
+
+def test_the_default_file_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freezeframe.agentd.config.DEFAULT_PATH", "/nonexistent/agentd.toml")
+    assert in_force(None) == Config()
+    with pytest.raises(ConfigError):
+        in_force("/nonexistent/agentd.toml")

@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -112,3 +113,14 @@ def test_a_flood_of_calls_is_counted() -> None:
     assert [line["event"] for line in lines] == ["calls not written", "call"]
     assert lines[0]["count"] == 9_900
     assert sys.getsizeof(audit) < 1000
+
+
+def test_a_process_that_forks_logs_without_a_thread() -> None:
+    code = (
+        "import structlog, threading; from freezeframe.agentd import logs; logs.configure('info');"
+        "structlog.get_logger('x').info('begun', note='a\\nb'); structlog.get_logger('x').debug('no');"
+        "assert threading.active_count() == 1"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["note"] == "a\\x0ab"

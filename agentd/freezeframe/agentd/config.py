@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import sys
 import typing
 from collections.abc import Mapping
@@ -110,6 +111,19 @@ def load(path: str) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"reading {path}: {error}", "name the file with --config") from error
     return parse(text, path)
+
+
+def in_force(path: str | None, *, runtime_dir: str | None = None, state_dir: str | None = None) -> Config:
+    """Give the configuration of a daemon: its file (the default one may be missing), then what its options say.
+
+    Raises ConfigError.
+    """
+    config = load(path or DEFAULT_PATH) if path or os.path.exists(DEFAULT_PATH) else Config()
+    if runtime_dir:
+        config = dataclasses.replace(config, runtime_dir=os.path.abspath(runtime_dir))
+    if state_dir:
+        config = dataclasses.replace(config, state_dir=os.path.abspath(state_dir))
+    return config
 
 
 def parse(text: str, source: str) -> Config:

@@ -14,8 +14,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -23,10 +23,9 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from freezeframe.agentd import config as configuration
 from freezeframe.agentd import logs, sockets
 from freezeframe.agentd.audit import Audit
-from freezeframe.agentd.config import Config
+from freezeframe.agentd.config import Config, in_force
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.guard import Guard
 from freezeframe.agentd.logs import Logger
@@ -150,9 +149,11 @@ def main(compose: Compose, argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--runtime-dir")
     parser.add_argument("--state-dir")
     arguments = parser.parse_args(argv)
-    config = configuration.load(arguments.config) if arguments.config else Config()
-    given = {"runtime_dir": arguments.runtime_dir, "state_dir": arguments.state_dir}
-    config = dataclasses.replace(config, **{key: value for key, value in given.items() if value})
+    try:
+        config = in_force(arguments.config, runtime_dir=arguments.runtime_dir, state_dir=arguments.state_dir)
+    except StartError as error:
+        print(f"{error.detail}\n{error.hint}".strip(), file=sys.stderr)  # noqa: T201 - no log yet
+        return 1
     logger, writer = logs.start(config.log_level)
     # Calls are written whatever the level is.
     audit = Audit(logs.make_logger(writer, terminal=False))

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO, cast
 
 import structlog
@@ -82,31 +82,58 @@ def _plain(value: object) -> object:
     return value
 
 
-def make_logger(stream: Any, *, level: str = "info", terminal: bool | None = None, cache: bool = False) -> Logger:
-    """Make a logger that writes to `stream`; JSON lines unless it is a terminal."""
-    if terminal is None:
-        terminal = bool(getattr(stream, "isatty", lambda: False)())
-    renderer: Callable[..., Any] = (
+def _processors(*, terminal: bool) -> list[structlog.typing.Processor]:
+    renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=False) if terminal else structlog.processors.JSONRenderer(default=str)
     )
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _escaped,
+        renderer,
+    ]
+
+
+def _filter(level: str) -> type[Any]:
+    return structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
+
+
+def make_logger(stream: Any, *, level: str = "info", terminal: bool = False) -> Logger:
+    """Make a logger that writes to `stream`; JSON lines unless it is a terminal."""
     return cast(
         "Logger",
         structlog.wrap_logger(
             structlog.WriteLogger(cast("TextIO", stream)),
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.format_exc_info,
-                _escaped,
-                renderer,
-            ],
-            wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-            cache_logger_on_first_use=cache,
+            processors=_processors(terminal=terminal),
+            wrapper_class=_filter(level),
         ),
     )
 
 
+def configure(level: str) -> None:
+    """Set up structlog.get_logger() for a process that forks: written to stderr at once, no thread."""
+    structlog.configure(
+        processors=_processors(terminal=sys.stderr.isatty()),
+        wrapper_class=_filter(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+
+
 def start(level: str) -> tuple[Logger, LogWriter]:
-    """Log to this process's stderr; the writer is drained before the process ends."""
+    """Log to the stderr of a process that must never block; the writer is drained before the process ends."""
     writer = LogWriter(sys.stderr)
-    return make_logger(writer, level=level, terminal=sys.stderr.isatty(), cache=True), writer
+    logger = make_logger(writer, level=level, terminal=sys.stderr.isatty())
+    logging.basicConfig(handlers=[_Libraries(logger)], level=logging.WARNING, force=True)
+    return logger, writer
+
+
+class _Libraries(logging.Handler):
+    """Takes what libraries (gRPC, asyncio) log: it must not block, and must not break lines, either."""
+
+    def __init__(self, logger: Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logger.warning("library", name=record.name, message=record.getMessage(), exc_info=record.exc_info)
