@@ -56,7 +56,10 @@ def page(request_id: str, found: Sequence[Found]) -> tuple[Section, ...]:
     for each in found:
         tone, sentence = _sentence(request_id, each)
         sections.append(Section(title="", blocks=(Paragraph(text=sentence, tone=tone),)))
+        calls = dict.fromkeys(f"{request.method} {request.path}" for request in (*each.requests, *each.log_requests))
         tables: list[Block] = []
+        if any(call.strip() for call in calls):
+            tables.append(Paragraph(text=", ".join(call.strip() for call in calls if call.strip())))
         if each.requests:
             tables.append(_request_table(each))
         if each.log_requests:
@@ -126,8 +129,6 @@ def _request_table(found: Found) -> Table:
         Column(title="LAST OUT", right=True),
         Column(title="IN", right=True),
         Column(title="OUT", right=True),
-        Column(title="CALL", flexible=True),
-        Column(title="JOINED BY"),
     )
     rows = tuple(
         (
@@ -138,8 +139,6 @@ def _request_table(found: Found) -> Table:
             optional(each, "last_out_age_ms", units.age),
             optional(each, "in_bytes", units.size),
             optional(each, "out_bytes", units.size),
-            f"{each.method} {each.path}".strip() or NOTHING,
-            each.joined_by or NOTHING,
         )
         for each in found.requests
     )

@@ -56,8 +56,9 @@ def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) 
     verdict = snapshot.verdict
     if not snapshot.HasField("verdict"):
         nothing = Paragraph(text="This snapshot carries no verdict.", tone=Tone.DOUBT)
-        return (Section(title="", blocks=(nothing, *_path(snapshot))), _unseen(snapshot), _about(snapshot))
-    pages = (
+        head = Section(title="", blocks=(nothing, *_path(snapshot)))
+        return _filled(head, _unseen(snapshot), _about(snapshot))
+    return _filled(
         Section(title="", blocks=_head(verdict)),
         Section(title="", blocks=(*_path(snapshot), *_oldest(snapshot))),
         _bullets("Evidence", [_evidence(each, snapshot, why=why) for each in verdict.evidence], 1),
@@ -68,6 +69,9 @@ def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) 
         Section(title="Next", blocks=_next(snapshot, file), priority=2),
         _about(snapshot),
     )
+
+
+def _filled(*pages: Section) -> tuple[Section, ...]:
     return tuple(page for page in pages if page.blocks)
 
 
@@ -118,17 +122,18 @@ def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, *, why: bool
 
 
 def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
+    """Build the table, short enough for 80 columns, and a sentence for each client that is not as the others."""
     if not verdict.attribution:
         return ()
     tokens = any(each.HasField("tokens_per_s") for each in verdict.attribution)
     columns = (
         Column(title="CLIENT", flexible=True),
         Column(title="PID", right=True),
-        Column(title="IN FLIGHT", right=True),
+        Column(title="REQUESTS", right=True),
         Column(title="AT LEAST", right=True),
         Column(title="RECEIVES", right=True),
-        *((Column(title="TOKENS/S", right=True),) if tokens else ()),
-        Column(title="TALKS TO", flexible=True),
+        *((Column(title="TOK/S", right=True),) if tokens else ()),
+        Column(title="FROM", flexible=True),
         Column(title="NOTE"),
     )
     rows = tuple(
@@ -140,13 +145,24 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
             optional(each, "bytes_per_s", units.rate),
             *((optional(each, "tokens_per_s", lambda value: f"{value:.1f}"),) if tokens else ()),
             ", ".join(each.talks_to) or NOTHING,
-            ", ".join(
-                word for word, said in (("stray", each.stray), ("round the router", each.bypasses_router)) if said
-            ),
+            "stray" if each.stray else "",
         )
         for each in verdict.attribution
     )
-    return (Table(columns=columns, rows=rows),)
+    moving = sum(each.bytes_per_s for each in verdict.attribution)
+    odd = tuple(item(_odd(each, moving)) for each in verdict.attribution if each.stray or each.bypasses_router)
+    return (Table(columns=columns, rows=rows), *((Bullets(items=odd),) if odd else ()))
+
+
+def _odd(client: verdict_pb2.Attribution, moving: float) -> str:
+    name = f"pid {client.pid} ({client.client})" if client.HasField("pid") else client.client
+    said = []
+    if client.stray:
+        share = f", with {100 * client.bytes_per_s / moving:.0f} % of the bytes that clients receive" if moving else ""
+        said.append(f"is a stray: its bytes move while the others wait{share}")
+    if client.bypasses_router:
+        said.append("goes round the router")
+    return f"{name} {', and '.join(said)}"
 
 
 def _other(verdict: verdict_pb2.Verdict) -> Item:
@@ -197,7 +213,7 @@ def _about(snapshot: Snapshot) -> Section:
         meta.started_at,
         f"took {units.age(meta.duration_ms)}",
         looks,
-        f"agent {meta.agent_version}" + (", started for this capture" if meta.embedded else ""),
+        f"agent {meta.agent_version or 'unknown'}" + (", started for this capture" if meta.embedded else ""),
         f"note: {meta.note}" if meta.note else "",
     ]
     text = ", ".join(part for part in parts if part)
