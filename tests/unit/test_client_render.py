@@ -90,7 +90,7 @@ def test_the_commands_name_the_section_that_the_verdict_leans_on() -> None:
 
 
 def test_show_spells_the_sections_that_are_there() -> None:
-    assert SECTIONS == ("verdict", *(kind.name for kind in sections.SECTIONS))
+    assert ("verdict", *(kind.name for kind in sections.SECTIONS)) == SECTIONS
 
 
 def test_every_field_of_a_snapshot_is_shown_by_a_section() -> None:
