@@ -70,3 +70,14 @@ class ProcTree:
             (thread / "syscall").write_bytes(b"230 0x0 0x0 0x7ffd 0x0 0x0 0x0 0x7ffc 0x7f10\n")
             (thread / "stack").write_bytes(b"[<0>] hrtimer_nanosleep+0x99/0x110\n[<0>] do_syscall_64+0x3d/0x90\n")
         return directory
+
+    def add_many(self, pids: range) -> None:
+        """Processes with the same files but for `stat`, for tests with thousands of them."""
+        first = self.add(pids[0])
+        line = (first / "stat").read_bytes()
+        for pid in pids[1:]:
+            directory = self.root / "proc" / str(pid)
+            directory.mkdir()
+            (directory / "stat").write_bytes(line.replace(b"%d " % pids[0], b"%d " % pid, 1))
+            for name in ("status", "cgroup", "exe", "ns"):
+                os.symlink(first / name if name != "exe" else "/usr/bin/sleep", directory / name)

@@ -58,9 +58,7 @@ def test_threads_of_the_kernel_are_left_out_and_broken_files_are_told(tmp_path: 
 
 
 def test_thousands_of_processes_come_in_batches(tmp_path: Path) -> None:
-    tree = ProcTree(tmp_path)
-    for pid in range(1000, 4000):
-        tree.add(pid)
+    ProcTree(tmp_path).add_many(range(1000, 4000))
     begin = time.process_time()
     kept = run(FIND_PROCESSES, host=Host(root=tmp_path))
     assert len(kept.snapshot.processes) == 3000

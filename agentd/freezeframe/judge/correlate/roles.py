@@ -1,80 +1,66 @@
-"""What each process is in the serving path: found from titles, command lines, parents and who connects to whom. Pure.
+"""What each process is in the serving path: found from names, parents and who connects to whom. Pure.
 
-Sources of the names: SGLang's and vLLM's setproctitle titles (cut to 15 bytes in comm), the launch commands of their
-HTTP processes, the titles and program names of the routers. What nobody names is found by structure: whoever listens
-where a router connects is an engine, whoever connects to a router or an engine is a client, and a proxy when others
-connect to it in turn.
+In this order, each step only over what the ones before left open:
+
+1. configuration;
+2. names: title, program, own command line (`names`);
+3. families: the parent of a scheduler is the HTTP process of its engine; what a leader forked belongs to it;
+4. whoever listens where a router connects is an engine, of whatever kind;
+5. outwards from routers and engines, along connections to their API ports: clients, and proxies, which others connect
+   to in turn. Scrapers, launchers and supervisors are none, and neither are those who only ask a metrics port.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from freezeframe.judge.model import Process, Socket
+from freezeframe.judge.correlate import names
+from freezeframe.judge.correlate.names import flag_values
+from freezeframe.judge.model import Metric, Process, Socket
 
-_Role = Process.Role
+Role = Process.Role
 
-# Beginning of a title, or of the 15 bytes of comm -> role, product.
-_TITLES: tuple[tuple[str, Process.Role, str], ...] = (
-    ("sglang::router", _Role.ROUTER, "sglang-router"),
-    ("smg::router", _Role.ROUTER, "smg"),
-    ("sglang::schedul", _Role.SCHEDULER, "sglang"),
-    ("sglang::detoken", _Role.DETOKENIZER, "sglang"),
-    ("sglang::data_pa", _Role.DP_CONTROLLER, "sglang"),
-    ("sglang::tokeniz", _Role.TOKENIZER_WORKER, "sglang"),
-    ("sglang::server", _Role.LAUNCHER, "sglang"),
-    ("VLLM::EngineCor", _Role.SCHEDULER, "vllm"),
-    ("VLLM::Worker", _Role.WORKER, "vllm"),
-)
-# Program name -> role, product.
-_PROGRAMS: Mapping[str, tuple[Process.Role, str]] = {
-    "smg": (_Role.ROUTER, "smg"),
-    "amg": (_Role.ROUTER, "smg"),
-    "sgl-model-gateway": (_Role.ROUTER, "smg"),
-    "sgl-router": (_Role.ROUTER, "sgl-router"),
-    "vllm-router": (_Role.ROUTER, "vllm-router"),
-}
-# Words of a command line -> role, product. All of a row must be there, as whole arguments or the name of a script.
-_COMMANDS: tuple[tuple[tuple[str, ...], Process.Role, str], ...] = (
-    (("sglang_router.launch_router",), _Role.ROUTER, "sglang-router"),
-    (("smg", "launch"), _Role.ROUTER, "smg"),
-    (("sglang.launch_server",), _Role.ENGINE_HTTP, "sglang"),
-    (("sglang", "serve"), _Role.ENGINE_HTTP, "sglang"),
-    (("vllm", "serve"), _Role.ENGINE_HTTP, "vllm"),
-    (("vllm.entrypoints.openai.api_server",), _Role.ENGINE_HTTP, "vllm"),
-)
-_PROXIES = frozenset({"nginx", "envoy", "haproxy", "caddy", "traefik", "httpd", "apache2"})
-# They ask for metrics; their connections wait for nothing.
-_SCRAPERS = frozenset({"prometheus", "telegraf", "vmagent", "grafana-agent", "alloy", "otelcol", "otelcol-contrib"})
-_PARTS = frozenset({_Role.SCHEDULER, _Role.DETOKENIZER, _Role.DP_CONTROLLER, _Role.TOKENIZER_WORKER, _Role.WORKER})
-_SERVERS = frozenset({_Role.ROUTER, _Role.ENGINE_HTTP, _Role.PROXY})
-_RANK = re.compile(r"(?<![A-Za-z])(ATTN_CP|MOE_DP|DP|PP|TP|EP)(\d+)")
-_DISAGGREGATION = "--disaggregation-mode"
-# Generations between a part of an engine and its HTTP process: a controller, a spawner.
-_GENERATIONS = 4
+_PARTS = frozenset({Role.SCHEDULER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.TOKENIZER_WORKER, Role.WORKER})
+# Generations from a part of an engine to its HTTP process (controller, spawner), and of proxies before a router.
+_GENERATIONS = 6
+# Ports of a product that are not its API where no flag says otherwise: metrics, disaggregation bootstrap.
+_SIDE_PORTS = frozenset({29000, 8998})
+_SIDE_FLAGS = ("--prometheus-port", "--metrics-port", "--disaggregation-bootstrap-port", "--health-check-port")
+_DEFAULT_PORTS = {"sglang": 30000, "sglang-router": 30000, "smg": 30000, "sgl-router": 30000, "vllm": 8000}
+_WORKER_FLAGS = ("--worker-urls", "--worker-url", "--prefill", "--decode")
+_KINDS = ("prefill", "decode")
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """TCP connections from one process of this host to another."""
+
+    server: int
+    # The server's port.
+    port: int
 
 
 def assign_roles(
     processes: Sequence[Process],
     sockets: Sequence[Socket] = (),
     overrides: Mapping[int, Process.Role] = {},
+    metrics: Sequence[Metric] = (),
 ) -> tuple[Process, ...]:
-    """Give each process its role, role_reason, product, engine_pid, disaggregation, rank and listening_ports."""
-    named = {process.pid: _by_name(process) for process in processes}
-    _engines_by_children(named)
-    for pid, role in overrides.items():
-        if pid in named:
-            named[pid] = replace(named[pid], role=role, role_reason="configured")
-    _by_structure(named, sockets)
-    for pid, process in named.items():
-        engine = _engine_of(process, named)
-        named[pid] = process if engine is None else replace(process, engine_pid=engine.pid, product=engine.product)
-    for pid, process in named.items():
-        engine = named.get(process.engine_pid)
-        named[pid] = replace(process, disaggregation=_disaggregation(engine)) if engine is not None else process
-    return tuple(named[process.pid] for process in processes)
+    """Give each process its role, role_reason, product, engine_pid, disaggregation, rank and listening_ports.
+
+    `overrides` has roles by pid, as configured. Processes come back in their order, those of no role as OTHER.
+    """
+    search = _Search(processes, sockets)
+    search.configured(overrides)
+    search.named()
+    search.families()
+    search.unnamed_engines()
+    search.outwards()
+    search.engines(metrics)
+    return tuple(search.found[process.pid] for process in processes)
 
 
 def serving_processes(
@@ -82,137 +68,257 @@ def serving_processes(
     sockets: Sequence[Socket] = (),
     overrides: Mapping[int, Process.Role] = {},
 ) -> tuple[Process, ...]:
-    """Those that take part in serving, or talk to one that does, with their roles."""
-    return tuple(each for each in assign_roles(processes, sockets, overrides) if each.role is not _Role.OTHER)
+    """Those that take part in serving or talk to one that does, with their roles, in their order."""
+    found = assign_roles(processes, sockets, overrides)
+    return tuple(process for process in found if process.role is not Role.OTHER or process.engine_pid)
 
 
-def _by_name(process: Process) -> Process:
-    base = replace(process, role=_Role.OTHER, role_reason="", engine_pid=0, rank="", disaggregation="")
-    for name, source in ((process.title, "title"), (process.comm, "thread name")):
-        for beginning, role, product in _TITLES:
-            if name.startswith(beginning):
-                rank = " ".join(f"{kind}{number}" for kind, number in _RANK.findall(process.title))
-                return replace(base, role=role, product=product, rank=rank, role_reason=f"{source} {beginning}")
-    program = _program(process)
-    if program in _PROGRAMS:
-        role, product = _PROGRAMS[program]
-        return replace(base, role=role, product=product, role_reason=f"program {program}")
-    words = {argument.rpartition("/")[2] for argument in process.argv[:6]}
-    for wanted, role, product in _COMMANDS:
-        if words.issuperset(wanted):
-            return replace(base, role=role, product=product, role_reason=f"command line {' '.join(wanted)}")
-    return base
+class _Search:
+    """The state of one search; each step fills `found` further."""
 
+    def __init__(self, processes: Sequence[Process], sockets: Sequence[Socket]) -> None:
+        ports = _listening(sockets)
+        self.found: dict[int, Process] = {
+            process.pid: replace(
+                process,
+                role=Role.OTHER,
+                role_reason="",
+                product="",
+                engine_pid=0,
+                rank="",
+                disaggregation="",
+                listening_ports=tuple(sorted(ports.get(process.pid, ()))) or process.listening_ports,
+            )
+            for process in processes
+        }
+        self._sockets = sockets
+        self._configured: frozenset[int] = frozenset()
+        # By client.
+        self._calls = _calls(sockets)
+        # Established connections that a process has accepted, by its port.
+        self._accepted: dict[int, Counter[int]] = {}
+        for each in sockets:
+            if each.family == "tcp" and each.accepted and each.state == "ESTAB" and each.pid is not None:
+                self._accepted.setdefault(each.pid, Counter())[_port(each.local)] += 1
 
-def _program(process: Process) -> str:
-    return process.exe.removesuffix(" (deleted)").rpartition("/")[2] or process.comm
+    def configured(self, overrides: Mapping[int, Process.Role]) -> None:
+        """Step 1."""
+        for pid, role in overrides.items():
+            self._set(pid, role, "configured")
+        self._configured = frozenset(overrides)
 
+    def named(self) -> None:
+        """Step 2."""
+        for pid, process in self.found.items():
+            by_name = names.find_named(process)
+            if by_name is None:
+                continue
+            self._set(pid, by_name.role, by_name.reason)
+            self.found[pid] = replace(self.found[pid], product=by_name.product, rank=by_name.rank)
 
-def _engines_by_children(named: dict[int, Process]) -> None:
-    """The parent of a scheduler, over a controller or not, is the HTTP process, whatever its command line says.
+    def families(self) -> None:
+        """Step 3."""
+        for process in list(self.found.values()):
+            if process.role not in {Role.ENGINE_HTTP, Role.ROUTER} or not process.role_reason.startswith("command"):
+                continue
+            leader = self._ancestor(process, {process.role})
+            if leader is not None and leader.exe == process.exe:
+                # A fork shows its parent's command line.
+                role = Role.WORKER if process.role is Role.ENGINE_HTTP else Role.OTHER
+                self._set(process.pid, role, f"forked by pid {leader.pid}", force=True)
+        for process in list(self.found.values()):
+            if process.role not in {Role.SCHEDULER, Role.DETOKENIZER}:
+                continue
+            parent = self.found.get(process.parent_pid)
+            if parent is not None and parent.role is Role.DP_CONTROLLER:
+                parent = self.found.get(parent.parent_pid)
+            if parent is not None and parent.pid > 1 and parent.exe == process.exe and parent.role is Role.OTHER:
+                self._set(parent.pid, Role.ENGINE_HTTP, f"parent of {process.title or process.comm}", process.product)
 
-    A child of a process that is already known as HTTP process is not one itself, though it inherits its command line.
-    """
-    for process in list(named.values()):
-        if process.role is _Role.ENGINE_HTTP and _ancestor(process, named, _Role.ENGINE_HTTP) is not None:
-            named[process.pid] = replace(process, role=_Role.OTHER, role_reason="")
-    for process in list(named.values()):
-        if process.role is not _Role.SCHEDULER:
-            continue
-        parent = named.get(process.parent_pid)
-        if parent is not None and parent.role is _Role.DP_CONTROLLER:
-            parent = named.get(parent.parent_pid)
-        if parent is not None and parent.role in (_Role.OTHER, _Role.LAUNCHER) and parent.pid > 1:
-            reason = f"parent of {process.title or process.comm}"
-            named[parent.pid] = replace(parent, role=_Role.ENGINE_HTTP, product=process.product, role_reason=reason)
+    def unnamed_engines(self) -> None:
+        """Step 4."""
+        for router in [process for process in self.found.values() if process.role is Role.ROUTER]:
+            told = {_port(url) for url in flag_values(router.argv, *_WORKER_FLAGS)}
+            for call in self._calls.get(router.pid, ()):
+                server = self.found.get(call.server)
+                if server is None or server.role is not Role.OTHER:
+                    continue
+                by = names.program_names(server)
+                if by & names.PROXIES.keys() or (by & names.SERVICES and call.port not in told):
+                    continue
+                if self._passes_on(server.pid, router.pid):
+                    continue  # a gateway between router and engine
+                self._set(server.pid, Role.ENGINE_HTTP, f"listens where the router (pid {router.pid}) connects")
 
+    def outwards(self) -> None:
+        """Step 5, one hop further each time."""
+        supervisors = self._supervisors()
+        for _ in range(_GENERATIONS):
+            before = dict(self.found)
+            for pid in self._calls:
+                process = self.found.get(pid)
+                if process is not None and process.role is Role.OTHER and not self._ignored(process, supervisors):
+                    self._judge_caller(process)
+            if self.found == before:
+                break
+        self._proxy_families()
 
-def _ancestor(process: Process, named: Mapping[int, Process], role: Process.Role) -> Process | None:
-    for _ in range(_GENERATIONS):
-        parent = named.get(process.parent_pid)
-        if parent is None or parent.pid == process.pid:
-            return None
-        if parent.role is role:
-            return parent
-        process = parent
-    return None
+    def engines(self, metrics: Sequence[Metric]) -> None:
+        """Tell each part its engine, and each engine what it does in a disaggregated pair."""
+        for pid, process in self.found.items():
+            if process.role is Role.ENGINE_HTTP:
+                self.found[pid] = replace(process, engine_pid=pid)
+                continue
+            leader = self._ancestor(process, {Role.ENGINE_HTTP})
+            if leader is not None and process.role in _PARTS | {Role.OTHER}:
+                product = process.product or leader.product
+                reason = process.role_reason or f"child of the engine (pid {leader.pid})"
+                self.found[pid] = replace(process, engine_pid=leader.pid, product=product, role_reason=reason)
+        labels = {
+            metric.pid: dict(metric.labels).get("engine_type", "")
+            for metric in metrics
+            if metric.pid is not None and dict(metric.labels).get("engine_type") in _KINDS
+        }
+        told = self._told_by_routers()
+        for pid, process in self.found.items():
+            if process.engine_pid:
+                leader = self.found.get(process.engine_pid, process)
+                own = flag_values(leader.argv, "--disaggregation-mode")[:1]
+                kind = own[0] if own and own[0] in _KINDS else labels.get(leader.pid) or told.get(leader.pid, "")
+                self.found[pid] = replace(process, disaggregation=kind)
 
+    def _set(self, pid: int, role: Process.Role, reason: str, product: str = "", *, force: bool = False) -> None:
+        process = self.found.get(pid)
+        if process is not None and pid not in self._configured and (force or process.role is Role.OTHER):
+            self.found[pid] = replace(process, role=role, role_reason=reason, product=product or process.product)
 
-def _engine_of(process: Process, named: Mapping[int, Process]) -> Process | None:
-    if process.role is _Role.ENGINE_HTTP:
-        return process
-    return _ancestor(process, named, _Role.ENGINE_HTTP) if process.role in _PARTS else None
+    def _ancestor(self, process: Process, roles: Iterable[Process.Role]) -> Process | None:
+        wanted = frozenset(roles)
+        for _ in range(_GENERATIONS):
+            parent = self.found.get(process.parent_pid)
+            if parent is None or parent.pid == process.pid:
+                return None
+            if parent.role in wanted:
+                return parent
+            process = parent
+        return None
 
+    def _passes_on(self, pid: int, router: int) -> bool:
+        """Whether it has connections to the API of an engine or of another router: one to `router` may register it."""
+        servers = {Role.ROUTER, Role.ENGINE_HTTP}
+        return any(call.server != router and self._is_api(call, servers) for call in self._calls.get(pid, ()))
 
-def _disaggregation(engine: Process) -> str:
-    arguments = engine.argv
-    for place, argument in enumerate(arguments):
-        flag, separator, value = argument.partition("=")
-        if flag == _DISAGGREGATION:
-            found = value if separator else arguments[place + 1] if place + 1 < len(arguments) else ""
-            return found if found in ("prefill", "decode") else ""
-    return ""
+    def _is_api(self, call: _Call, roles: Iterable[Process.Role]) -> bool:
+        server = self.found.get(call.server)
+        return server is not None and server.role in roles and call.port in api_ports(server)
 
+    def _supervisors(self) -> frozenset[int]:
+        """Ancestors of routers and engines that only start programs."""
+        found = set()
+        for process in self.found.values():
+            if process.role not in {Role.ROUTER, Role.ENGINE_HTTP}:
+                continue
+            parent = self.found.get(process.parent_pid)
+            for _ in range(_GENERATIONS):
+                if parent is None:
+                    break
+                if names.program_names(parent) & names.SUPERVISORS:
+                    found.add(parent.pid)
+                parent = self.found.get(parent.parent_pid)
+        return frozenset(found)
 
-def _by_structure(named: dict[int, Process], sockets: Sequence[Socket]) -> None:
-    for pid, ports in _listening(sockets).items():
-        if pid in named:
-            named[pid] = replace(named[pid], listening_ports=tuple(sorted(ports)))
-    calls = _calls(sockets)
-    _unnamed_engines(named, calls)
-    # Clients and proxies, outwards from the servers: whoever asks a proxy is a client too.
-    for _ in range(_GENERATIONS):
-        if not _find_clients(named, calls):
+    def _ignored(self, process: Process, supervisors: frozenset[int]) -> bool:
+        by = names.program_names(process)
+        if by & names.WATCHERS or any(name.startswith("freezeframe.agentd") for name in by):
+            return True
+        return process.pid in supervisors or self._ancestor(process, {Role.ENGINE_HTTP}) is not None
+
+    def _judge_caller(self, process: Process) -> None:
+        servers = frozenset({Role.ROUTER, Role.ENGINE_HTTP, Role.PROXY, Role.TOKENIZER_WORKER})
+        upstream = {call: count for call, count in self._calls[process.pid].items() if self._is_api(call, servers)}
+        if not upstream:
             return
+        server = self.found[next(iter(upstream)).server]
+        reason = f"connects to the {server.role.name.lower().replace('_', '-')} (pid {server.pid})"
+        by = names.program_names(process)
+        product = next((names.PROXIES[name] for name in sorted(by) if name in names.PROXIES), "")
+        # What nobody names is a proxy when, on one port, at least as many connections come in as go out: a notebook or
+        # a harness with a status page is none.
+        taken = max(self._accepted.get(process.pid, Counter()).values(), default=0)
+        is_proxy = bool(product) or taken >= sum(upstream.values())
+        self._set(process.pid, Role.PROXY if is_proxy else Role.CLIENT, reason, product)
+
+    def _proxy_families(self) -> None:
+        """The master and the idle workers of a proxy: the same program, parent or child."""
+        for proxy in [process for process in self.found.values() if process.role is Role.PROXY and process.product]:
+            for pid, process in self.found.items():
+                related = pid == proxy.parent_pid or process.parent_pid in {proxy.pid, proxy.parent_pid}
+                if related and process.exe == proxy.exe and process.exe:
+                    self._set(pid, Role.PROXY, f"same program as the proxy (pid {proxy.pid})", proxy.product)
+
+    def _told_by_routers(self) -> dict[int, str]:
+        """Engine -> "prefill" or "decode", where a router's flags say it of a port of this host."""
+        here = _LOOPBACK | {_host(each.local) for each in self._sockets if each.family == "tcp"}
+        found = {}
+        for router in self.found.values():
+            if router.role is not Role.ROUTER:
+                continue
+            called = {(call.server, call.port) for call in self._calls.get(router.pid, ())}
+            for kind in _KINDS:
+                for url in flag_values(router.argv, f"--{kind}"):
+                    for pid, process in self.found.items():
+                        listens = process.role is Role.ENGINE_HTTP and _port(url) in process.listening_ports
+                        if listens and (_host(url) in here or (pid, _port(url)) in called):
+                            found[pid] = kind
+        return found
+
+
+def api_ports(process: Process) -> frozenset[int]:
+    """Ports on which a server takes requests: what its flags say, else its product's, else all but the side ones."""
+    ports = frozenset(process.listening_ports)
+    told = {int(value) for value in flag_values(process.argv, "--port") if value.isdecimal()}
+    if told & ports:
+        return ports & told
+    default = _DEFAULT_PORTS.get(process.product)
+    if default in ports:
+        return frozenset({default})
+    side = {int(value) for value in flag_values(process.argv, *_SIDE_FLAGS) if value.isdecimal()}
+    return ports - side - _SIDE_PORTS
 
 
 def _listening(sockets: Sequence[Socket]) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for each in sockets:
-        if each.family == "tcp" and each.pid is not None and each.state == "LISTEN":
-            found.setdefault(each.pid, set()).add(_port(each.local))
+        if each.family == "tcp" and each.state == "LISTEN" and each.pid is not None:
+            for pid in (each.pid, *each.shared_with):
+                found.setdefault(pid, set()).add(_port(each.local))
     return found
 
 
-def _calls(sockets: Sequence[Socket]) -> dict[int, set[int]]:
-    """Process -> processes that it has connected to."""
-    found: dict[int, set[int]] = {}
+def _calls(sockets: Sequence[Socket]) -> dict[int, Counter[_Call]]:
+    """Client -> its connections to other processes of this host, each counted once though both ends are listed."""
+    listening = {(each.netns, _port(each.local)) for each in sockets if each.family == "tcp" and each.state == "LISTEN"}
+    found: dict[int, Counter[_Call]] = {}
+    seen = set()
     for each in sockets:
-        if each.family != "tcp" or each.pid is None or each.peer_pid is None or each.pid == each.peer_pid:
+        if each.family != "tcp" or each.state == "LISTEN" or each.pid is None or each.peer_pid is None:
             continue
-        client, server = (each.peer_pid, each.pid) if each.accepted else (each.pid, each.peer_pid)
-        found.setdefault(client, set()).add(server)
+        ends = (each.netns, frozenset({each.local, each.remote}))
+        if each.pid == each.peer_pid or ends in seen:
+            continue
+        seen.add(ends)
+        ours, theirs = _port(each.local), _port(each.remote)
+        accepted = each.accepted or ((each.netns, ours) in listening and (each.netns, theirs) not in listening)
+        client, server, port = (each.peer_pid, each.pid, ours) if accepted else (each.pid, each.peer_pid, theirs)
+        found.setdefault(client, Counter())[_Call(server=server, port=port)] += 1
     return found
-
-
-def _unnamed_engines(named: dict[int, Process], calls: Mapping[int, set[int]]) -> None:
-    """Whoever listens where a router connects is an engine of a kind that nothing names."""
-    for pid in [process.pid for process in named.values() if process.role is _Role.ROUTER]:
-        for server in calls.get(pid, ()):
-            found = named.get(server)
-            if found is not None and found.role is _Role.OTHER and found.listening_ports:
-                reason = f"listens where the router (pid {pid}) connects"
-                named[server] = replace(found, role=_Role.ENGINE_HTTP, role_reason=reason)
-
-
-def _find_clients(named: dict[int, Process], calls: Mapping[int, set[int]]) -> bool:
-    """One step outwards; whether anybody was found."""
-    changed = False
-    asked = {server for servers in calls.values() for server in servers}
-    for pid, servers in calls.items():
-        process = named.get(pid)
-        if process is None or process.role is not _Role.OTHER or _program(process) in _SCRAPERS:
-            continue
-        known = [named[server] for server in sorted(servers) if server in named and named[server].role in _SERVERS]
-        if not known:
-            continue
-        is_proxy = _program(process) in _PROXIES or (pid in asked and bool(process.listening_ports))
-        reason = f"connects to the {known[0].role.name.lower().replace('_', '-')} (pid {known[0].pid})"
-        named[pid] = replace(process, role=_Role.PROXY if is_proxy else _Role.CLIENT, role_reason=reason)
-        changed = True
-    return changed
 
 
 def _port(address: str) -> int:
-    digits = address.rpartition(":")[2]
+    """Port of "127.0.0.1:30000", "[::1]:30000" or "http://host:30000/v1"; 0 when there is none."""
+    digits = address.rpartition("://")[2].partition("/")[0].rpartition(":")[2]
     return int(digits) if digits.isdecimal() else 0
+
+
+def _host(address: str) -> str:
+    return address.rpartition("://")[2].partition("/")[0].rpartition(":")[0].strip("[]")
