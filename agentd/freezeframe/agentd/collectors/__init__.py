@@ -6,6 +6,7 @@ from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
+from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
@@ -18,6 +19,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_PROCESSES,
     SNAPSHOT_PYTHON_STACKS,
     SNAPSHOT_SOCKETS,
+    SAMPLE_METRICS,
     READ_LOGS,
     SNAPSHOT_HOST,
 )

@@ -1,0 +1,242 @@
+"""sample_metrics: gauges and counters of engines and routers, and which of their passive endpoints answer, how fast.
+
+Asks over HTTP, on an address of this host that the target itself listens on, the endpoints of `ENDPOINTS` and no
+others: each is answered by the server's own loop, without its scheduler, without a worker, without a change of state.
+(SGLang's /health and /server_info are not among them: both wait for the scheduler.) /v1/loads is asked only of a SGLang
+that publishes its load in shared memory: an older one asks its scheduler.
+
+Cost to the target: one short request per endpoint and look. The first endpoint of a listener is asked alone and the
+others only once it answered, so a server that has stopped accepting is left with one connection in its queue; it is not
+asked again while that one is still there, and a stopped process is not asked at all. Each question has one second.
+
+Cannot see: a listener that speaks TLS, one in another network namespace, and an engine whose HTTP port is unclear (it
+has several listeners, none on the usual port): what speaks another protocol must never get an HTTP request. Values over
+HTTP carry no age: a gauge is what its process last wrote.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
+from freezeframe.agentd.host import Host, descriptors, exposition, http_probe, procfs, sock_diag
+from freezeframe.agentd.host.http_probe import PROBE_SOURCE, Answer, Question
+from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.judge.model import Endpoint, Metric, Process, Snapshot
+
+LIVENESS, METRICS, WORKERS, LOADS, HEALTH = "liveness", "metrics", "workers", "loads", "health"
+
+# What may be asked, by product: (path, purpose), the first alone. A router's metrics have their own port.
+ENDPOINTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "sglang": (("/model_info", LIVENESS), ("/metrics", METRICS), ("/v1/loads", LOADS)),
+    # vLLM's /health only reads a flag.
+    "vllm": (("/version", LIVENESS), ("/metrics", METRICS), ("/health", HEALTH)),
+    "sglang-router": (("/liveness", LIVENESS), ("/readiness", HEALTH), ("/workers", WORKERS)),
+    "smg": (("/liveness", LIVENESS), ("/readiness", HEALTH), ("/workers", WORKERS)),
+}
+METRICS_LISTENER: tuple[tuple[str, str], ...] = (("/metrics", METRICS),)
+USUAL_PORTS = {"sglang": (30000,), "vllm": (8000,), "sglang-router": (30000,), "smg": (30000,)}
+USUAL_METRICS_PORTS = {"sglang-router": (29000,), "smg": (29000,)}
+
+ANSWER_S = 1.0
+# Frameworks that serve HTTP ask for a long accept queue (uvicorn 2048, axum 4096); ZeroMQ's is 100, aiohttp's 128.
+_HTTP_BACKLOG = 1000
+_TWICE = frozenset({METRICS, WORKERS, LOADS})
+_ROLES = frozenset({Process.Role.ROUTER, Process.Role.ENGINE_HTTP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """One endpoint of one target."""
+
+    pid: int
+    address: str
+    question: Question
+    purpose: str
+
+    @property
+    def source(self) -> str:
+        return f"http {self.address}{self.question.path}"
+
+
+def collect(job: Job, host: Host, report: Report) -> None:
+    """Hand over Endpoint and Metric records; see the module docstring."""
+    report.doing("asking the kernel for listeners")
+    try:
+        sockets = sock_diag.tcp_sockets()
+    except sock_diag.SockDiagError as error:
+        raise UnavailableError(str(error), "load tcp_diag: modprobe tcp_diag") from error
+    plans = _plans(job.targets, host, report, sockets)
+    begin = host.clock.monotonic()
+    first = _first_look(plans, host, report, job.caps.metric_bytes)
+    for target in job.targets:
+        report.done(target.pid)
+    again = [ask for ask, metrics in first.items() if metrics and ask.purpose in _TWICE]
+    if not job.window_ms or not again:
+        return
+    report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
+    host.clock.sleep(max(0.0, job.window_ms / 1000.0 - (host.clock.monotonic() - begin)))
+    for ask, metrics in _look(again, host, report, job.caps.metric_bytes).items():
+        before = {(metric.name, metric.labels): metric.value for metric in first[ask]}
+        report.part(Snapshot(metrics=tuple(_with_delta(metric, before) for metric in metrics)))
+
+
+def _with_delta(metric: Metric, before: dict[tuple[str, tuple[tuple[str, str], ...]], float]) -> Metric:
+    was = before.get((metric.name, metric.labels))
+    return metric if was is None else replace(metric, delta=metric.value - was)
+
+
+def _first_look(plans: list[list[_Ask]], host: Host, report: Report, cap: int) -> dict[_Ask, list[Metric]]:
+    """Ask the first endpoint of each listener, and the others of those that answered."""
+    found = _look([plan[0] for plan in plans], host, report, cap)
+    later = []
+    for plan in plans:
+        if plan[0] in found:
+            later += plan[1:]
+        else:
+            report.part(
+                Snapshot(endpoints=tuple(_not_asked(ask, f"{plan[0].question.path} was silent") for ask in plan[1:]))
+            )
+    found.update(_look(later, host, report, cap))
+    return found
+
+
+def _look(asks: Sequence[_Ask], host: Host, report: Report, cap: int) -> dict[_Ask, list[Metric]]:
+    """Ask, hand over what came; the metrics by question, of those that answered."""
+    if not asks:
+        return {}
+    report.doing("asking " + ", ".join(f"{ask.address}{ask.question.path}" for ask in asks[:4]))
+    answers = http_probe.ask(
+        [ask.question for ask in asks], timeout_s=ANSWER_S, body_bytes=cap, monotonic=host.clock.monotonic
+    )
+    found = {}
+    for ask, answer in zip(asks, answers, strict=True):
+        metrics, error = _read(ask, answer, host.clock.wall())
+        endpoint = Endpoint(
+            pid=ask.pid,
+            address=ask.address,
+            path=ask.question.path,
+            status=answer.status,
+            duration_ms=answer.duration_ms,
+            error=answer.error or error,
+            purpose=ask.purpose,
+        )
+        report.part(Snapshot(endpoints=(endpoint,), metrics=tuple(metrics)))
+        if answer.status:
+            found[ask] = metrics
+    return found
+
+
+def _read(ask: _Ask, answer: Answer, wall: float) -> tuple[list[Metric], str]:
+    """Metrics in an answer, and what is wrong with it."""
+    if answer.status != 200:  # noqa: PLR2004
+        return [], ""
+    body = answer.body
+    try:
+        if ask.purpose == METRICS:
+            # A cut text ends in half a line.
+            whole = body[: body.rfind(b"\n") + 1] if answer.error else body
+            metrics, left_out = exposition.parse_metrics(whole, ask.pid, ask.source)
+            return metrics, f"{left_out} series left out" if left_out else ""
+        if ask.purpose == WORKERS:
+            return exposition.parse_workers(body, ask.pid, ask.source), ""
+        if ask.purpose == LOADS:
+            return exposition.parse_loads(body, ask.pid, ask.source, wall), ""
+    except ValueError as error:
+        return [], str(error)
+    return [], ""
+
+
+def _not_asked(ask: _Ask, why: str) -> Endpoint:
+    return Endpoint(
+        pid=ask.pid, address=ask.address, path=ask.question.path, error=f"not asked: {why}", purpose=ask.purpose
+    )
+
+
+def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[TcpSocket]) -> list[list[_Ask]]:
+    """Per listener the endpoints to ask; hands over those that are left alone, with why."""
+    listeners = {each.inode: each for each in sockets if each.state == LISTEN}
+    # Listeners that still have a question of ours in their accept queue.
+    waiting = {each.local_port for each in sockets if not each.inode and each.remote.startswith(f"{PROBE_SOURCE}:")}
+    own_namespace = procfs.network_namespace(host.proc("self"))
+    plans = []
+    asked: set[int] = set()
+    for target in targets:
+        try:
+            state = procfs.stat(host.proc(target.pid)).state
+            elsewhere = procfs.network_namespace(host.proc(target.pid)) != own_namespace
+            inodes = descriptors.sockets_of(host.proc(target.pid))
+        except procfs.GoneError:
+            continue
+        except (procfs.ProcfsError, OSError) as error:
+            report.missed(target.pid, f"finding its listeners: {error}")
+            continue
+        if elsewhere:
+            report.missed(target.pid, "listens in another network namespace, which is not asked")
+            continue
+        mine = [listeners[inode] for inode in inodes if inode in listeners and inode not in asked]
+        asked |= {listener.inode for listener in mine}
+        for listener, endpoints in _choose(target, mine, host, report):
+            plan = [_ask(target, listener, path, purpose) for path, purpose in endpoints]
+            why = ""
+            if state in ("T", "t"):
+                why = "the process is stopped"
+            elif listener.local_port in waiting:
+                why = "an earlier question still waits in the accept queue"
+            if why:
+                report.part(Snapshot(endpoints=tuple(_not_asked(ask, why) for ask in plan)))
+            else:
+                plans.append(plan)
+    return plans
+
+
+def _ask(target: Target, listener: TcpSocket, path: str, purpose: str) -> _Ask:
+    host, _, port = listener.local.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104 - what it listens on
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    question = Question(host=host, port=int(port), path=path)
+    return _Ask(pid=target.pid, address=address, question=question, purpose=purpose)
+
+
+def _choose(
+    target: Target, listeners: list[TcpSocket], host: Host, report: Report
+) -> list[tuple[TcpSocket, tuple[tuple[str, str], ...]]]:
+    """Listeners of a target that speak HTTP for certain, with what to ask of each."""
+    endpoints = ENDPOINTS.get(target.product, METRICS_LISTENER)
+    if target.product == "sglang" and not _publishes_load(target, host):
+        endpoints = tuple(one for one in endpoints if one[1] != LOADS)
+    metrics = _on(listeners, USUAL_METRICS_PORTS.get(target.product, ()))
+    others = [one for one in listeners if one is not metrics]
+    api = _on(others, USUAL_PORTS.get(target.product, ())) or _only(others)
+    api = api or _only([one for one in others if one.send_queue >= _HTTP_BACKLOG])
+    if api is None:
+        if listeners:
+            ports = ", ".join(str(one.local_port) for one in listeners)
+            report.missed(target.pid, f"listens on ports {ports}, and which one speaks HTTP is unclear: not asked")
+        return []
+    chosen = [(api, endpoints)]
+    if METRICS not in {purpose for _, purpose in endpoints}:
+        metrics = metrics or _only([one for one in others if one is not api])
+        if metrics is not None:
+            chosen.append((metrics, METRICS_LISTENER))
+    return chosen
+
+
+def _on(listeners: Iterable[TcpSocket], ports: Sequence[int]) -> TcpSocket | None:
+    return next((one for one in listeners if one.local_port in ports), None)
+
+
+def _only(listeners: Sequence[TcpSocket]) -> TcpSocket | None:
+    return listeners[0] if len(listeners) == 1 else None
+
+
+def _publishes_load(target: Target, host: Host) -> bool:
+    return bool(glob.glob(host.proc(target.pid, "root", "dev", "shm", "sglang_loads_*.shm")))
+
+
+SAMPLE_METRICS = Collector(
+    name="sample_metrics", tier=Tier.OUTSIDE, collect=collect, wants=lambda target: target.role in _ROLES
+)

@@ -1,0 +1,216 @@
+"""Ask a few HTTP endpoints of this host at once, each under the same short deadline, and give up on any that is silent.
+
+Plain HTTP/1.1, GET, one answer per connection. Nothing is followed, no credential is sent, no answer is waited for past
+the deadline, whether the server is silent, trickles or never ends. The User-Agent names freezeframe, so that the
+server's own log shows who asked.
+
+Over loopback the connection comes from PROBE_SOURCE: a server that never accepts keeps it in its accept queue long
+after the agent has given up, and by this address it can be told from a client's.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+PROBE_SOURCE = "127.70.70.70"
+USER_AGENT = "freezeframe-agentd"
+
+_RECEIVE_BYTES = 256 * 1024
+_HEAD_BYTES = 64 * 1024
+_TLS_ALERT = b"\x15\x03"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One endpoint: an address of this host and a path."""
+
+    host: str
+    port: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came, and how long it took."""
+
+    # HTTP status; 0 when no answer came.
+    status: int = 0
+    # Until the answer was whole, or was given up, milliseconds.
+    duration_ms: float = 0.0
+    # Why there is no (whole) answer; empty when there is.
+    error: str = ""
+    # Body; up to the cap, and less than all of it when `error` says so.
+    body: bytes = b""
+
+
+def ask(
+    questions: Sequence[Question],
+    *,
+    timeout_s: float = 1.0,
+    body_bytes: int = 4 * 1024 * 1024,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> list[Answer]:
+    """Ask all at once; one Answer per question, in order, after `timeout_s` at the latest.
+
+    Never raises for a server: whatever goes wrong is in its Answer.
+    """
+    begin = monotonic()
+    exchanges = [_Exchange(question, body_bytes) for question in questions]
+    # Seconds that each took; those that are not there in the end were given up.
+    took: dict[_Exchange, float] = {}
+    with selectors.DefaultSelector() as selector:
+        for exchange in exchanges:
+            if not exchange.ended:
+                selector.register(exchange.socket, selectors.EVENT_WRITE, exchange)
+        while selector.get_map() and (left := begin + timeout_s - monotonic()) > 0:
+            for key, _ in selector.select(left):
+                exchange = key.data
+                exchange.advance()
+                if exchange.ended:
+                    took[exchange] = monotonic() - begin
+                    selector.unregister(exchange.socket)
+                elif exchange.sent:
+                    selector.modify(exchange.socket, selectors.EVENT_READ, exchange)
+    for exchange in exchanges:
+        exchange.socket.close()
+    spent = monotonic() - begin
+    return [exchange.answer(took.get(exchange, spent) * 1000.0) for exchange in exchanges]
+
+
+class _Exchange:
+    """One connection and what has come over it."""
+
+    def __init__(self, question: Question, body_bytes: int) -> None:
+        family = socket.AF_INET6 if ":" in question.host else socket.AF_INET
+        host = f"[{question.host}]" if family == socket.AF_INET6 else question.host
+        request = (
+            f"GET {question.path} HTTP/1.1\r\nHost: {host}:{question.port}\r\n"
+            f"User-Agent: {USER_AGENT}\r\nAccept: text/plain, application/json\r\nConnection: close\r\n\r\n"
+        )
+        self._unsent = request.encode("ascii")
+        self._limit = body_bytes + _HEAD_BYTES
+        self._body_bytes = body_bytes
+        self._received = bytearray()
+        self._connected = False
+        self._failed = ""
+        # Offset of the body, and its length where the head tells it.
+        self._body = 0
+        self._length: int | None = None
+        self._chunked = False
+        self.ended = False
+        self.socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            if question.host.startswith("127."):
+                self.socket.bind((PROBE_SOURCE, 0))
+            code = self.socket.connect_ex((question.host, question.port))
+        except OSError as error:
+            code = error.errno or errno.EIO
+        if code not in (0, errno.EINPROGRESS):
+            self._fail(code)
+
+    @property
+    def sent(self) -> bool:
+        """Whether the request is out, so that only reading is left."""
+        return not self._unsent
+
+    def advance(self) -> None:
+        """Do what the socket is ready for."""
+        try:
+            if not self._connected:
+                code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if code:
+                    self._fail(code)
+                    return
+                self._connected = True
+            if self._unsent:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+                return
+            data = self.socket.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(error.errno or errno.EIO)
+            return
+        self._received += data
+        self.ended = not data or len(self._received) >= self._limit or self._is_whole()
+
+    def _fail(self, code: int) -> None:
+        names = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "closed without an answer"}
+        self._failed = names.get(code, os.strerror(code))
+        self.ended = True
+
+    def _is_whole(self) -> bool:
+        """Whether the answer ends here, or never will be one, although the server keeps the connection open."""
+        if not self._body:
+            place = self._received.find(b"\r\n\r\n")
+            if place < 0:
+                return len(self._received) > _HEAD_BYTES or not self._speaks_http()
+            self._body = place + 4
+            for line in bytes(self._received[:place]).lower().split(b"\r\n")[1:]:
+                name, _, value = line.partition(b":")
+                if name == b"content-length" and value.strip().isdigit():
+                    self._length = int(value)
+                elif name == b"transfer-encoding":
+                    self._chunked = value.strip() == b"chunked"
+        if self._chunked:
+            return self._received.endswith(b"0\r\n\r\n")
+        return self._length is not None and len(self._received) - self._body >= self._length
+
+    def _speaks_http(self) -> bool:
+        return b"HTTP/1.".startswith(bytes(self._received[:7]))
+
+    def answer(self, duration_ms: float) -> Answer:
+        """Say what came in `duration_ms`."""
+        received = bytes(self._received)
+        if not received:
+            if self._failed:
+                error = self._failed
+            elif self.ended:
+                error = "closed without an answer"
+            else:
+                error = "no answer" if self._connected else "connect timed out"
+            return Answer(duration_ms=duration_ms, error=error)
+        if received.startswith(_TLS_ALERT):
+            return Answer(duration_ms=duration_ms, error="speaks TLS, which is not asked")
+        if not self._body:
+            slow = not self.ended and self._speaks_http()
+            return Answer(duration_ms=duration_ms, error="no whole answer in time" if slow else "does not speak HTTP")
+        status, body, whole = _parse(received)
+        if not status:
+            return Answer(duration_ms=duration_ms, error="does not speak HTTP")
+        error = ""
+        if len(body) > self._body_bytes or len(received) >= self._limit:
+            error = f"answer cut after {self._body_bytes} bytes"
+        elif not self.ended:
+            error = "no whole answer in time"
+        elif not whole:
+            error = "answer ended early"
+        return Answer(status=status, duration_ms=duration_ms, error=error, body=body[: self._body_bytes])
+
+
+class _Received(io.BytesIO):
+    """What http.client takes for a socket."""
+
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return self
+
+
+def _parse(received: bytes) -> tuple[int, bytes, bool]:
+    """Status, body, and whether the body is whole; status 0 for what is not HTTP."""
+    # http.client takes anything with makefile() for a socket.
+    response = http.client.HTTPResponse(_Received(received), method="GET")  # type: ignore[arg-type]
+    try:
+        response.begin()
+        return response.status, response.read(), True
+    except http.client.IncompleteRead as error:
+        return response.status, error.partial, False
+    except (http.client.HTTPException, ValueError, OSError):
+        return 0, b"", False
