@@ -17,6 +17,7 @@ HTTP carry no age: a gauge is what its process last wrote.
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -70,51 +71,43 @@ def collect(job: Job, host: Host, report: Report) -> None:
     except sock_diag.SockDiagError as error:
         raise UnavailableError(str(error), "load tcp_diag: modprobe tcp_diag") from error
     plans = _plans(job.targets, host, report, sockets)
-    begin = host.clock.monotonic()
-    first = _first_look(plans, host, report, job.caps.metric_bytes)
-    for target in job.targets:
-        report.done(target.pid)
-    again = [ask for ask, metrics in first.items() if metrics and ask.purpose in _TWICE]
-    if not job.window_ms or not again:
-        return
-    report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
-    host.clock.sleep(max(0.0, job.window_ms / 1000.0 - (host.clock.monotonic() - begin)))
-    for ask, metrics in _look(again, host, report, job.caps.metric_bytes).items():
-        before = {(metric.name, metric.labels): metric.value for metric in first[ask]}
-        report.part(Snapshot(metrics=tuple(_with_delta(metric, before) for metric in metrics)))
+    for pid in {target.pid for target in job.targets} - {plan[0].pid for plan in plans}:
+        report.done(pid)
+    _Looks(plans, job, host, report).take()
 
 
-def _with_delta(metric: Metric, before: dict[tuple[str, tuple[tuple[str, str], ...]], float]) -> Metric:
-    was = before.get((metric.name, metric.labels))
-    return metric if was is None else replace(metric, delta=metric.value - was)
+class _Looks:
+    """Both looks: each listener's second one comes a window after its own first, whoever else is silent meanwhile."""
 
+    def __init__(self, plans: list[list[_Ask]], job: Job, host: Host, report: Report) -> None:
+        self._host = host
+        self._report = report
+        self._window_s = job.window_ms / 1000.0
+        self._prober = http_probe.Prober(
+            timeout_s=ANSWER_S, body_bytes=job.caps.metric_bytes, monotonic=host.clock.monotonic
+        )
+        self._asks = {ask.question: ask for plan in plans for ask in plan}
+        # What to ask once the first endpoint of a listener has answered.
+        self._after = {plan[0].question: plan[1:] for plan in plans}
+        # Values of the first look, by question.
+        self._before: dict[Question, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+        self._left = Counter(ask.pid for plan in plans for ask in plan)
 
-def _first_look(plans: list[list[_Ask]], host: Host, report: Report, cap: int) -> dict[_Ask, list[Metric]]:
-    """Ask the first endpoint of each listener, and the others of those that answered."""
-    found = _look([plan[0] for plan in plans], host, report, cap)
-    later = []
-    for plan in plans:
-        if plan[0] in found:
-            later += plan[1:]
-        else:
-            report.part(
-                Snapshot(endpoints=tuple(_not_asked(ask, f"{plan[0].question.path} was silent") for ask in plan[1:]))
-            )
-    found.update(_look(later, host, report, cap))
-    return found
+    def take(self) -> None:
+        for question in self._after:
+            self._prober.ask(question)
+        self._report.doing("asking " + ", ".join(self._asks[question].source for question in list(self._after)[:4]))
+        for question, answer in self._prober.answers():
+            ask = self._asks[question]
+            metrics = self._hand_over(ask, answer)
+            before = self._before.get(question)
+            if before is None:
+                self._first(ask, answer, metrics)
+            metrics = [_with_delta(metric, before or {}) for metric in metrics]
+            self._report.part(Snapshot(metrics=tuple(metrics)))
 
-
-def _look(asks: Sequence[_Ask], host: Host, report: Report, cap: int) -> dict[_Ask, list[Metric]]:
-    """Ask, hand over what came; the metrics by question, of those that answered."""
-    if not asks:
-        return {}
-    report.doing("asking " + ", ".join(f"{ask.address}{ask.question.path}" for ask in asks[:4]))
-    answers = http_probe.ask(
-        [ask.question for ask in asks], timeout_s=ANSWER_S, body_bytes=cap, monotonic=host.clock.monotonic
-    )
-    found = {}
-    for ask, answer in zip(asks, answers, strict=True):
-        metrics, error = _read(ask, answer, host.clock.wall())
+    def _hand_over(self, ask: _Ask, answer: Answer) -> list[Metric]:
+        metrics, error = _read(ask, answer, self._host.clock.wall())
         endpoint = Endpoint(
             pid=ask.pid,
             address=ask.address,
@@ -124,10 +117,30 @@ def _look(asks: Sequence[_Ask], host: Host, report: Report, cap: int) -> dict[_A
             error=answer.error or error,
             purpose=ask.purpose,
         )
-        report.part(Snapshot(endpoints=(endpoint,), metrics=tuple(metrics)))
+        self._report.part(Snapshot(endpoints=(endpoint,)))
+        return metrics
+
+    def _first(self, ask: _Ask, answer: Answer, metrics: list[Metric]) -> None:
+        """Go on from the first answer to a question."""
+        self._before[ask.question] = {(metric.name, metric.labels): metric.value for metric in metrics}
+        after = self._after.get(ask.question, [])
         if answer.status:
-            found[ask] = metrics
-    return found
+            for other in after:
+                self._prober.ask(other.question)
+        else:
+            why = f"{ask.question.path} was silent"
+            self._report.part(Snapshot(endpoints=tuple(_not_asked(other, why) for other in after)))
+            self._left[ask.pid] -= len(after)
+        if metrics and self._window_s and ask.purpose in _TWICE:
+            self._prober.ask(ask.question, delay_s=self._window_s)
+        self._left[ask.pid] -= 1
+        if not self._left[ask.pid]:
+            self._report.done(ask.pid)
+
+
+def _with_delta(metric: Metric, before: dict[tuple[str, tuple[tuple[str, str], ...]], float]) -> Metric:
+    was = before.get((metric.name, metric.labels))
+    return metric if was is None else replace(metric, delta=metric.value - was)
 
 
 def _read(ask: _Ask, answer: Answer, wall: float) -> tuple[list[Metric], str]:
@@ -163,7 +176,8 @@ def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[
     waiting = {each.local_port for each in sockets if not each.inode and each.remote.startswith(f"{PROBE_SOURCE}:")}
     own_namespace = procfs.network_namespace(host.proc("self"))
     plans = []
-    asked: set[int] = set()
+    # Several processes may share a listener, or an address.
+    asked: set[str] = set()
     for target in targets:
         try:
             state = procfs.stat(host.proc(target.pid)).state
@@ -177,8 +191,8 @@ def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[
         if elsewhere:
             report.missed(target.pid, "listens in another network namespace, which is not asked")
             continue
-        mine = [listeners[inode] for inode in inodes if inode in listeners and inode not in asked]
-        asked |= {listener.inode for listener in mine}
+        mine = [listener for inode in inodes if (listener := listeners.get(inode)) and listener.local not in asked]
+        asked |= {listener.local for listener in mine}
         for listener, endpoints in _choose(target, mine, host, report):
             plan = [_ask(target, listener, path, purpose) for path, purpose in endpoints]
             why = ""

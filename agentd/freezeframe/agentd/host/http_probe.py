@@ -17,7 +17,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PROBE_SOURCE = "127.70.70.70"
@@ -51,44 +51,79 @@ class Answer:
     body: bytes = b""
 
 
-def ask(
-    questions: Sequence[Question],
-    *,
-    timeout_s: float = 1.0,
-    body_bytes: int = 4 * 1024 * 1024,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> list[Answer]:
-    """Ask all at once; one Answer per question, in order, after `timeout_s` at the latest.
+class Prober:
+    """Asks any number of questions at once; more may be added while the answers come."""
 
-    Never raises for a server: whatever goes wrong is in its Answer.
-    """
-    begin = monotonic()
-    exchanges = [_Exchange(question, body_bytes) for question in questions]
-    # Seconds that each took; those that are not there in the end were given up.
-    took: dict[_Exchange, float] = {}
-    with selectors.DefaultSelector() as selector:
-        for exchange in exchanges:
-            if not exchange.ended:
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 1.0,
+        body_bytes: int = 4 * 1024 * 1024,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Each question has `timeout_s` from its start to the end of its answer, of which `body_bytes` are kept."""
+        self._timeout_s = timeout_s
+        self._body_bytes = body_bytes
+        self._monotonic = monotonic
+        # Not begun yet, with when to begin.
+        self._later: list[tuple[float, Question]] = []
+
+    def ask(self, question: Question, *, delay_s: float = 0.0) -> None:
+        """Have this asked, at once or after a while."""
+        self._later.append((self._monotonic() + delay_s, question))
+
+    def answers(self) -> Iterator[tuple[Question, Answer]]:
+        """Give each answer when it is there or given up; ends when nothing is left. Never raises for a server."""
+        with selectors.DefaultSelector() as selector:
+            try:
+                while self._later or selector.get_map():
+                    yield from self._begin(selector)
+                    yield from self._advance(selector)
+            finally:
+                for key in list(selector.get_map().values()):
+                    key.data.socket.close()
+
+    def _begin(self, selector: selectors.BaseSelector) -> Iterator[tuple[Question, Answer]]:
+        now = self._monotonic()
+        due = [question for when, question in self._later if when <= now]
+        self._later = [(when, question) for when, question in self._later if when > now]
+        for question in due:
+            exchange = _Exchange(question, self._body_bytes, now)
+            if exchange.ended:
+                yield question, self._close(exchange)
+            else:
                 selector.register(exchange.socket, selectors.EVENT_WRITE, exchange)
-        while selector.get_map() and (left := begin + timeout_s - monotonic()) > 0:
-            for key, _ in selector.select(left):
-                exchange = key.data
-                exchange.advance()
-                if exchange.ended:
-                    took[exchange] = monotonic() - begin
-                    selector.unregister(exchange.socket)
-                elif exchange.sent:
-                    selector.modify(exchange.socket, selectors.EVENT_READ, exchange)
-    for exchange in exchanges:
+
+    def _advance(self, selector: selectors.BaseSelector) -> Iterator[tuple[Question, Answer]]:
+        """Wait for the next thing to happen, and do what the sockets are ready for."""
+        exchanges: list[_Exchange] = [key.data for key in selector.get_map().values()]
+        if not exchanges and not self._later:
+            return
+        nearest = [when for when, _ in self._later] + [each.begun + self._timeout_s for each in exchanges]
+        wait = max(0.0, min(nearest) - self._monotonic())
+        for key, _ in selector.select(wait):
+            exchange = key.data
+            exchange.advance()
+            if not exchange.ended and exchange.sent:
+                selector.modify(exchange.socket, selectors.EVENT_READ, exchange)
+        now = self._monotonic()
+        ended = [each for each in exchanges if each.ended or now >= each.begun + self._timeout_s]
+        for exchange in ended:
+            selector.unregister(exchange.socket)
+        # All at once: whoever takes an answer may be long about it.
+        yield from [(exchange.question, self._close(exchange)) for exchange in ended]
+
+    def _close(self, exchange: _Exchange) -> Answer:
         exchange.socket.close()
-    spent = monotonic() - begin
-    return [exchange.answer(took.get(exchange, spent) * 1000.0) for exchange in exchanges]
+        return exchange.answer((self._monotonic() - exchange.begun) * 1000.0)
 
 
 class _Exchange:
     """One connection and what has come over it."""
 
-    def __init__(self, question: Question, body_bytes: int) -> None:
+    def __init__(self, question: Question, body_bytes: int, begun: float) -> None:
+        self.question = question
+        self.begun = begun
         family = socket.AF_INET6 if ":" in question.host else socket.AF_INET
         host = f"[{question.host}]" if family == socket.AF_INET6 else question.host
         request = (
@@ -140,7 +175,7 @@ class _Exchange:
             self._fail(error.errno or errno.EIO)
             return
         self._received += data
-        self.ended = not data or len(self._received) >= self._limit or self._is_whole()
+        self.ended = self._is_whole() or not data or len(self._received) >= self._limit
 
     def _fail(self, code: int) -> None:
         names = {errno.ECONNREFUSED: "refused", errno.ECONNRESET: "closed without an answer"}
