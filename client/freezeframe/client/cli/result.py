@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from freezeframe.client import files
-from freezeframe.client.connection import Received
 from freezeframe.client.errors import SaveError
 from freezeframe.client.render import brief, json, markdown, sections, text
 from freezeframe.client.render.sections import verdict
 from freezeframe.client.render.values import enum_name
 from freezeframe.client.settings import Settings, complain, emit
 from freezeframe.v1 import snapshot_pb2
+
+if TYPE_CHECKING:
+    # `show` needs no grpc.
+    from freezeframe.client.connection import Received
 
 DONE = 0
 IN_PART = 4
