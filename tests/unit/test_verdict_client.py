@@ -42,7 +42,7 @@ def test_lookalike_the_end_of_an_answer_left_unread():
     for index, socket in enumerate(scene.sockets):
         if socket.send_queue:
             scene.sockets[index] = replace(socket, send_queue=0.0, send_queue_after=0.0)
-    assert scene.verdict().code is not Code.CLIENT_NOT_READING
+    assert scene.verdict().code is Code.IDLE
 
 
 def test_near_miss_a_stopped_client_is_stopped():

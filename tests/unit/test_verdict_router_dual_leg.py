@@ -64,6 +64,22 @@ def test_decode_keep_alive_is_told_from_a_stream_by_its_numbers():
     assert scene.lose("sample_metrics").verdict().code is Code.UNDETERMINED
 
 
+def test_a_few_keep_alives_hide_no_more_than_a_few_streams():
+    scene, _, router, _, decode = wedged(age_ms=2_000)
+    scene.idle(router, decode, 3, age_ms=1_900)
+    verdict = scene.lose("sample_metrics").verdict()
+    assert (verdict.code, verdict.explains, verdict.confidence) == (Code.ROUTER_DUAL_LEG, 27, Level.MEDIUM)
+
+
+def test_the_log_tells_keep_alives_from_streams():
+    scene, _, router, _, decode = wedged(age_ms=2_000)
+    scene.idle(router, decode, 30, age_ms=1_900)
+    scene.lose("sample_metrics")
+    scene.log(router, "router_decode_failed", 30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.explains) == (Code.ROUTER_DUAL_LEG, 30)
+
+
 def test_decode_answered_and_not_read():
     scene, _, router, _, decode = wedged()
     scene.answered_and_closed(router, decode, 30, age_ms=36_000)

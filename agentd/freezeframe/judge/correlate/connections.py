@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Listener
-from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
 from freezeframe.judge.model import Process, Socket
 
 Role = Process.Role
@@ -157,7 +157,7 @@ def _debt(c: Socket | None, s: Socket | None, listener: Listener | None) -> tupl
         return Debt.CONNECTING, False
     if s is not None and s.state == "CLOSE-WAIT" and (c is None or not c.inode):
         return Debt.NONE, c is not None  # the client is gone: nobody waits
-    if c is not None and _unread(c) > 0:
+    if c is not None and _unread(c) > 0 and not _leftover(c, s):
         return Debt.UNDELIVERED, s is not None
     if c is None and s is not None and _unsent(s) > 0 and s.peer_window_bytes == 0:
         return Debt.UNDELIVERED, False
@@ -190,6 +190,12 @@ def _unread(socket: Socket) -> float:
     """Bytes that the owner has not read at the last look."""
     queued = socket.recv_queue if socket.recv_queue_after is None else socket.recv_queue_after
     return max(0.0, queued - (1 if socket.state in _FIN_ARRIVED else 0))
+
+
+def _leftover(c: Socket, s: Socket | None) -> bool:
+    """Whether this is the end of an answer that its client has seen enough of: few bytes, old, nothing behind them."""
+    old = c.last_in_age_ms is not None and c.last_in_age_ms >= STUCK_MS
+    return c.state == "ESTAB" and old and _unread(c) < LEFTOVER_BYTES and (s is None or not _unsent(s))
 
 
 def _unsent(socket: Socket) -> float:

@@ -29,6 +29,9 @@ STARTING_MS = 10_000.0
 # A health check of SGLang is a request of one token or a few: so many tokens in a window show nobody's progress.
 HEALTH_TOKENS = 16.0
 
+# Bytes that a client may leave unread after the end of an answer, such as the last chunk after "[DONE]".
+LEFTOVER_BYTES = 1024.0
+
 # Share of the requests that may be under way between two hops when the counts of the hops are compared.
 SLACK = 0.1
 

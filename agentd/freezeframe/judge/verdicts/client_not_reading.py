@@ -12,15 +12,12 @@ unread when it has seen its end, so less than a kilobyte is no proof.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Facts
-from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import runs
 from freezeframe.judge.verdicts._words import count, evidence, process, socket_refs
 
 Level = Confidence.Level
-
-# What a client may leave unread after the end of an answer, bytes.
-_LEFTOVER = 1024.0
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -30,7 +27,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _client(facts: Facts, pid: int | None, address: str) -> Verdict | None:
     mine = [c for c in facts.connections if c.client_pid == pid and (pid is not None or c.client_address == address)]
-    found = [c for c in mine if c.untaken and _amount(facts, c) >= _LEFTOVER and _old(facts, c)]
+    found = [c for c in mine if c.untaken and _amount(facts, c) >= LEFTOVER_BYTES and _old(facts, c)]
     # A client that nothing is known of is no process of this snapshot, but its receive queue is.
     if not found or (pid in facts.processes and pid is not None and not runs(facts, pid)):
         return None

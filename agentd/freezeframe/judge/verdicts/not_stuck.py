@@ -5,7 +5,8 @@ the window (its requests queue, and the queue moves), or an engine that owes cou
 explains (a long prefill).
 With one look movement cannot be seen: LOW, and only when no request is older than STUCK_MS.
 
-It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen.
+It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen,
+and by answers that a client does not take.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:  # noqa: PLR0911
         return ()
     flying = sum(client.in_flight for client in facts.clients)
     moving = sum(client.moving for client in facts.clients)
-    if not flying:
+    if not flying or any(c.untaken for c in facts.connections if c.client_pid not in facts.routers):
         return ()
     age = max((c.oldest_age_ms for c in facts.clients if c.oldest_age_ms is not None), default=None)
     waits = [client for client in facts.clients if client.stuck]

@@ -23,13 +23,16 @@ owed after prefill has answered (decode's turn); a router that sends one leg aft
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Debt, Facts
-from freezeframe.judge.correlate.thresholds import LONG_MS, slack
+from freezeframe.judge.correlate.thresholds import LONG_MS, STUCK_MS, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._legs import Leg, router_legs
 from freezeframe.judge.verdicts._proof import runs, sends_both_legs, sockets_seen, stuck
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 
 Level = Confidence.Level
+
+# Patterns of the router's log; only those as young as the requests count.
+_LEG_FAILED = frozenset({"router_decode_failed", "router_prefill_failed", "router_stream_error"})
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -48,14 +51,12 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdict | None:
     down = stuck(facts.to_server(router), Debt.ANSWER)
     waiting = min(len(down), len(prefill.stuck))
-    lost = waiting - len(decode.owed) - len(decode.unclear)
-    if lost < 1 or (decode.owed and lost <= slack(waiting)):
-        return None
-    if not sockets_seen(facts, router, *decode.pids):
-        return None
     failures = _failures(facts, router)
     idle = decode.empty or any(e.gauges.http_active == 0 for e in decode.engines)
-    if decode.quiet and len(decode.unread) < lost and not idle and not failures:
+    streams = 0 if idle or failures else len(decode.quiet)
+    alive = len(decode.owed) + len(decode.unclear) + streams
+    lost = waiting - alive
+    if lost < 1 or (alive and lost <= slack(waiting)) or not sockets_seen(facts, router, *decode.pids):
         return None
     age = oldest(down)
     proved = [
@@ -71,7 +72,7 @@ def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdic
     ]
     twice = facts.two_looks or (age or 0) >= LONG_MS
     agreed = all(c.agreed for c in prefill.stuck)
-    sure = twice and agreed and (idle or not (decode.quiet or decode.owed))
+    sure = twice and agreed and (idle or not alive)
     state = "answered and not read" if len(decode.unread) >= lost else "not there"
     return Verdict(
         code=Verdict.Code.ROUTER_DUAL_LEG,
@@ -165,12 +166,16 @@ def _numbers(prefill: Leg, decode: Leg) -> list[Evidence]:
 
 
 def _failures(facts: Facts, router: int) -> list[Evidence]:
+    since = facts.oldest_stuck_ms or 0
     return [
         evidence(
             f"the router's log: {finding.meaning or finding.pattern}, {finding.count} times", f"log_findings[{index}]"
         )
         for index, finding in enumerate(facts.snapshot.log_findings)
-        if finding.pid == router and ("decode" in finding.pattern or "prefill" in finding.pattern)
+        if finding.pid == router
+        and finding.pattern in _LEG_FAILED
+        and finding.last_age_ms is not None
+        and finding.last_age_ms <= since + STUCK_MS
     ]
 
 

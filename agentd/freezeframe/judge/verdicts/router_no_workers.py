@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Evidence, Verdict
-from freezeframe.judge.verdicts._proof import runs
 from freezeframe.judge.verdicts._words import evidence
 
 Level = Confidence.Level
@@ -25,8 +24,8 @@ Level = Confidence.Level
 _HEALTH = frozenset({"smg_worker_health", "sgl_router_worker_health"})
 _BREAKER = frozenset({"smg_worker_cb_state", "sgl_router_cb_state", "sgl_router_worker_cb_state"})
 _REFUSED = frozenset({"smg_worker_retries_exhausted_total", "sgl_router_retries_exhausted_total"})
-# Parts of the names of log patterns that tell of refusals.
-_LOGGED = ("no_available", "no_worker", "pd_pair", "select", "breaker", "health_check")
+# Patterns of the router's log that tell of refusals.
+_LOGGED = frozenset({"router_no_pair"})
 _RECENT_MS = 60_000.0
 
 _OPEN, _REMOVED = 1, -1
@@ -46,7 +45,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _router(facts: Facts, router: int) -> Verdict | None:
-    if not runs(facts, router) or facts.processes[router].age_ms < STARTING_MS:
+    if facts.processes[router].age_ms < STARTING_MS:
         return None
     groups: dict[str, list[_Worker]] = {}
     for worker in _workers(facts, router):
@@ -118,7 +117,7 @@ def _refusals(facts: Facts, router: int) -> tuple[Evidence, ...]:
         evidence(f"its log: {finding.meaning or finding.pattern}, {finding.count} times", f"log_findings[{index}]")
         for index, finding in enumerate(facts.snapshot.log_findings)
         if finding.pid == router
-        and any(part in finding.pattern for part in _LOGGED)
+        and finding.pattern in _LOGGED
         and finding.last_age_ms is not None
         and finding.last_age_ms <= _RECENT_MS
     )
