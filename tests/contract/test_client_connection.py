@@ -22,7 +22,6 @@ from tests.support.story import story_bytes
 
 Reason = service_pb2.ErrorInfo.Reason
 STATUSES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
-NO_PROGRESS = lambda _: None  # noqa: E731
 
 
 def target(path: Path | str) -> Target:
@@ -31,7 +30,7 @@ def target(path: Path | str) -> Target:
 
 def capture(path: Path, deadline_s: float = 10.0) -> Received:
     with connect(target(path)) as agent:
-        return agent.capture(service_pb2.CaptureRequest(), deadline_s, NO_PROGRESS)
+        return agent.capture(service_pb2.CaptureRequest(), deadline_s).receive()
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_a_capture_comes_whole_with_its_progress() -> None:
     script = Script(data=data, steps=[step("snapshot_sockets"), step("snapshot_sockets", "OK")])
     steps: list[service_pb2.Progress] = []
     with canned_agent(script) as path, connect(target(path)) as agent:
-        received = agent.capture(service_pb2.CaptureRequest(note="x"), 10.0, steps.append)
+        received = agent.capture(service_pb2.CaptureRequest(note="x"), 10.0).receive(steps.append)
     assert received.data == data
     assert received.done == done_of(data)
     assert steps == script.steps
@@ -159,7 +158,7 @@ def test_a_socket_of_somebody_else_is_refused_unless_trusted() -> None:
         assert "--trust-socket-owner" in caught.value.hint
         assert script.requests == []
         with connect(target(path), trust_owner=True) as agent:
-            agent.capture(service_pb2.CaptureRequest(), 10.0, NO_PROGRESS)
+            agent.capture(service_pb2.CaptureRequest(), 10.0).receive()
 
 
 AS_NOBODY = """
@@ -260,7 +259,7 @@ def test_an_agent_killed_in_the_middle_of_its_answer() -> None:
         assert process.stdout is not None
         path = Path(process.stdout.readline().strip())
         with connect(target(path)) as agent, pytest.raises(errors.AgentDiedError) as caught:
-            agent.capture(service_pb2.CaptureRequest(), 30.0, lambda _: os.kill(process.pid, signal.SIGKILL))
+            agent.capture(service_pb2.CaptureRequest(), 30.0).receive(lambda _: os.kill(process.pid, signal.SIGKILL))
     path.unlink()
     path.parent.rmdir()
     assert str(caught.value) == "capturing gpu-07: the agent ended in the middle of its answer"

@@ -15,11 +15,9 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from freezeframe.judge import SCHEMA as SCHEMA
 from freezeframe.judge import model
 from freezeframe.v1 import snapshot_pb2
-
-# Rises with every release that adds fields; a reader never refuses a higher one, it only cannot show what is new.
-SCHEMA = 1
 
 T = TypeVar("T")
 

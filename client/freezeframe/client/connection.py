@@ -39,6 +39,8 @@ METADATA_KEY = "freezeframe-error-bin"
 MARGIN_S = 5.0
 # For calls that look at nothing.
 QUICK_S = 10.0
+# For the bytes of a large snapshot.
+FETCH_S = 60.0
 # No snapshot comes near it; an agent that sends more is none.
 MAX_BYTES = 1024 * 1024 * 1024
 
@@ -108,6 +110,45 @@ class Received:
     done: service_pb2.CaptureDone
 
 
+class Pending:
+    """An answer that is on its way: the agent works already."""
+
+    def __init__(self, call: Any, doing: str) -> None:
+        """Take the events of `call`; `doing` is what to say of it."""
+        self._call = call
+        self._doing = doing
+
+    def receive(self, on_progress: Callable[[service_pb2.Progress], None] = lambda _: None) -> Received:
+        """Wait for the end. Raises ClientError."""
+        pieces: list[bytes] = []
+        size = 0
+        done: service_pb2.CaptureDone | None = None
+        began = False
+        try:
+            for event in self._call:
+                began = True
+                kind = event.WhichOneof("event")
+                if kind == "progress":
+                    on_progress(event.progress)
+                elif kind == "chunk":
+                    pieces.append(event.chunk.data)
+                    size += len(event.chunk.data)
+                    if size > MAX_BYTES:
+                        raise errors.NotAnAgentError(f"{self._doing}: more than {MAX_BYTES:,} bytes came")
+                elif kind == "done":
+                    done = event.done
+        except grpc.RpcError as error:
+            raise translate(cast("grpc.Call", error), self._doing, began=began) from error
+        finally:
+            self._call.cancel()
+        if done is None:
+            raise errors.AgentDiedError(
+                f"{self._doing}: the agent's answer stops after {size:,} bytes",
+                "look at it: systemctl status freezeframe-agentd",
+            )
+        return _verified(b"".join(pieces), done, self._doing)
+
+
 class Agent:
     """Calls on one open channel."""
 
@@ -117,21 +158,16 @@ class Agent:
         # Generated for grpc.Channel; its stub type is that of both kinds of channel.
         self._stub = service_pb2_grpc.CaptureServiceStub(channel)
 
-    def capture(
-        self,
-        request: service_pb2.CaptureRequest,
-        deadline_s: float,
-        on_progress: Callable[[service_pb2.Progress], None],
-    ) -> Received:
-        """Capture once. Raises ClientError."""
+    def capture(self, request: service_pb2.CaptureRequest, deadline_s: float) -> Pending:
+        """Begin a capture."""
         call = self._stub.Capture(request, timeout=deadline_s + MARGIN_S)
-        return self._receive(call, f"capturing {self._target.name}", on_progress)
+        return Pending(call, f"capturing {self._target.name}")
 
-    def get(self, snapshot_id: str) -> Received:
-        """Fetch a kept snapshot; "latest" is the newest. Raises ClientError."""
+    def get(self, snapshot_id: str) -> Pending:
+        """Begin to fetch a kept snapshot; "latest" is the newest."""
         request = service_pb2.GetSnapshotRequest(snapshot_id=snapshot_id)
-        call = self._stub.GetSnapshot(request, timeout=QUICK_S * 6)
-        return self._receive(call, f"fetching {snapshot_id} from {self._target.name}", lambda _: None)
+        call = self._stub.GetSnapshot(request, timeout=FETCH_S)
+        return Pending(call, f"fetching {snapshot_id} from {self._target.name}")
 
     def kept(self, limit: int) -> service_pb2.ListSnapshotsResponse:
         """List kept snapshots, newest first. Raises ClientError."""
@@ -160,35 +196,6 @@ class Agent:
             return call()
         except grpc.RpcError as error:
             raise translate(cast("grpc.Call", error), doing) from error
-
-    def _receive(self, call: Any, doing: str, on_progress: Callable[[service_pb2.Progress], None]) -> Received:
-        pieces: list[bytes] = []
-        size = 0
-        done: service_pb2.CaptureDone | None = None
-        began = False
-        try:
-            for event in call:
-                began = True
-                kind = event.WhichOneof("event")
-                if kind == "progress":
-                    on_progress(event.progress)
-                elif kind == "chunk":
-                    pieces.append(event.chunk.data)
-                    size += len(event.chunk.data)
-                    if size > MAX_BYTES:
-                        raise errors.NotAnAgentError(f"{doing}: more than {MAX_BYTES:,} bytes came")
-                elif kind == "done":
-                    done = event.done
-        except grpc.RpcError as error:
-            raise translate(cast("grpc.Call", error), doing, began=began) from error
-        finally:
-            call.cancel()
-        if done is None:
-            raise errors.AgentDiedError(
-                f"{doing}: the agent's answer stops after {size:,} bytes",
-                "look at it: systemctl status freezeframe-agentd",
-            )
-        return _verified(b"".join(pieces), done, doing)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass
 
 from freezeframe.client.errors import DamagedFileError, NewerFormatError, NotASnapshotError, SaveError
-from freezeframe.judge import file, wire
+from freezeframe.judge import SCHEMA, file
 from freezeframe.v1 import meta_pb2, snapshot_pb2
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -52,9 +52,9 @@ def parse(data: bytes, name: str) -> Opened:
         raise DamagedFileError(f"opening {name}: there is no host in it")
     schema = max(snapshot.meta.schema for snapshot in contents.hosts)
     newer = (
-        f"{name} was written by a newer version (schema {schema}; this one knows {wire.SCHEMA}): "
+        f"{name} was written by a newer version (schema {schema}; this one knows {SCHEMA}): "
         "what is new in it is not shown"
-        if schema > wire.SCHEMA
+        if schema > SCHEMA
         else ""
     )
     return Opened(snapshots=contents.hosts, lost=contents.lost, newer=newer)

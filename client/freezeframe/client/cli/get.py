@@ -17,8 +17,10 @@ from freezeframe.client.settings import Settings
 def command(settings: Settings, snapshot_id: str, host: str | None, out: str | None, trust_owner: bool) -> None:
     """Fetch a snapshot that the agent keeps, save it, print its verdict."""
     from freezeframe.client import agents  # noqa: PLC0415 - grpc costs start-up time
-    from freezeframe.client.cli.result import Result, deliver  # noqa: PLC0415
 
     with agents.named_or_local(settings, host, "view", trust_owner=trust_owner) as agent:
-        received = agent.get(snapshot_id)
+        pending = agent.get(snapshot_id)
+        from freezeframe.client.cli.result import Result, deliver  # noqa: PLC0415 - while the agent works
+
+        received = pending.receive()
     click.get_current_context().exit(deliver(settings, Result(received=received), out=out))

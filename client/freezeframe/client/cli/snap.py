@@ -86,8 +86,7 @@ def command(
     if budget is not None and settings.output != "text":
         raise click.UsageError("--budget cuts text: use it with --output text")
     # Imported here: grpc and protobuf cost start-up time that other commands need not pay.
-    from freezeframe.client import agents, progress  # noqa: PLC0415
-    from freezeframe.client.cli.result import Result, deliver  # noqa: PLC0415
+    from freezeframe.client import agents  # noqa: PLC0415
 
     window = settings.config.window_s if window is None else window
     deadline = deadline or settings.config.deadline_s or max(_DEADLINE_S, (window or 0.0) + _BESIDE_WINDOW_S)
@@ -95,8 +94,13 @@ def command(
     colored = settings.colored(terminal=sys.stderr.isatty())
     host = hosts[0] if hosts else None
     with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
+        pending = reached.agent.capture(request, deadline)
+        # While the agent works.
+        from freezeframe.client import progress  # noqa: PLC0415
+        from freezeframe.client.cli.result import Result, deliver  # noqa: PLC0415
+
         with progress.shown(quiet=settings.quiet, color=colored) as show:
-            received = reached.agent.capture(request, deadline, show)
+            received = pending.receive(show)
         result = Result(received=received, private=reached.private)
     code = deliver(settings, result, out=out, budget=budget, fail_on_stuck=fail_on_stuck)
     click.get_current_context().exit(code)
@@ -112,11 +116,11 @@ def _request(
     skip: tuple[str, ...],
     note: str,
 ) -> service_pb2.CaptureRequest:
-    from freezeframe.judge import wire  # noqa: PLC0415
+    from freezeframe.judge import SCHEMA  # noqa: PLC0415
     from freezeframe.v1 import service_pb2  # noqa: PLC0415
 
     request = service_pb2.CaptureRequest(
-        deadline_ms=deadline * 1000.0, pids=pids, only=only, skip=skip, note=note, schema=wire.SCHEMA
+        deadline_ms=deadline * 1000.0, pids=pids, only=only, skip=skip, note=note, schema=SCHEMA
     )
     if window is not None:
         request.window_ms = window * 1000.0

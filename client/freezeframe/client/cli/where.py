@@ -29,15 +29,15 @@ def command(
     from freezeframe.client import agents, files  # noqa: PLC0415 - grpc and protobuf cost start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.render import markdown, text, whereabouts  # noqa: PLC0415
-    from freezeframe.judge import wire  # noqa: PLC0415
+    from freezeframe.judge import SCHEMA  # noqa: PLC0415
     from freezeframe.v1 import service_pb2  # noqa: PLC0415
 
     if source is not None and (os.path.isfile(source) or source.endswith(".ffz")):
         opened = files.load(source)
     else:
-        request = service_pb2.CaptureRequest(window_ms=0.0, deadline_ms=deadline * 1000.0, schema=wire.SCHEMA)
+        request = service_pb2.CaptureRequest(window_ms=0.0, deadline_ms=deadline * 1000.0, schema=SCHEMA)
         with agents.for_capture(settings, source, embedded=embedded, trust_owner=trust_owner) as reached:
-            received = reached.agent.capture(request, deadline, lambda _: None)
+            received = reached.agent.capture(request, deadline).receive()
         opened = files.parse(received.data, received.done.snapshot_id)
     found = [whereabouts.find(snapshot, request_id) for snapshot in opened.snapshots]
     if settings.output == "json":

@@ -56,7 +56,9 @@ def page(request_id: str, found: Sequence[Found]) -> tuple[Section, ...]:
     for each in found:
         tone, sentence = _sentence(request_id, each)
         sections.append(Section(title="", blocks=(Paragraph(text=sentence, tone=tone),)))
-        calls = dict.fromkeys(f"{request.method} {request.path}" for request in (*each.requests, *each.log_requests))
+        seen = [(request.method, request.path) for request in each.requests]
+        seen += [(request.method, request.path) for request in each.log_requests]
+        calls = dict.fromkeys(f"{method} {path}" for method, path in seen)
         tables: list[Block] = []
         if any(call.strip() for call in calls):
             tables.append(Paragraph(text=", ".join(call.strip() for call in calls if call.strip())))
