@@ -15,7 +15,7 @@ from freezeframe.agentd import errors
 from freezeframe.agentd.config import CaptureLimits, StoreLimits
 from freezeframe.agentd.roles import MINIMUM_ROLE, Role, allowed
 from freezeframe.agentd.statuses import METADATA_KEY, TABLE, status_of
-from freezeframe.judge import file, wire
+from freezeframe.judge import SCHEMA, file, wire
 from freezeframe.judge.model import Process, Snapshot
 from freezeframe.v1 import service_pb2
 from tests.support.agent import COLLECTORS, CannedEngine, RunningAgent, running_agent
@@ -313,7 +313,7 @@ async def test_capabilities_tell_what_the_agent_is(agent: RunningAgent) -> None:
     answer.uptime_ms = 0
     assert answer == service_pb2.GetCapabilitiesResponse(
         agent_version="0.1.0",
-        schema=wire.SCHEMA,
+        schema=SCHEMA,
         host="gpu-07",
         kernel="6.18.0",
         roles=["view", "capture"],

@@ -20,7 +20,7 @@ from freezeframe.agentd.engine import Engine
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.jobs import Job
 from freezeframe.agentd.pidfds import Held
-from freezeframe.judge import wire
+from freezeframe.judge import SCHEMA, wire
 from freezeframe.judge.correlate.roles import serving_processes
 from freezeframe.judge.model import Meta, Outcome, Process, Snapshot, Socket
 from freezeframe.judge.verdicts import conclude
@@ -143,7 +143,7 @@ def record(bed: Bed, *, window_ms: float, deadline_ms: float = 15_000.0) -> Snap
         serving=serving,
         conclude=lambda snapshot: snapshot,
         hold=Held,
-        identity=Meta(host="bed", agent_version="0", schema=wire.SCHEMA),
+        identity=Meta(host="bed", agent_version="0", schema=SCHEMA),
     )
     spec = CaptureSpec(window_ms=window_ms, deadline_ms=deadline_ms)
     return asyncio.run(engine.capture(spec, lambda _step: None))

@@ -29,7 +29,7 @@ from freezeframe.agentd.pidfds import Held
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Store
 from freezeframe.agentd.workers import Workers
-from freezeframe.judge import wire
+from freezeframe.judge import SCHEMA
 from freezeframe.judge.correlate.roles import serving_processes
 from freezeframe.judge.model import Meta, Process, Socket
 from freezeframe.judge.verdicts import conclude
@@ -74,7 +74,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         serving=serving,
         conclude=conclude,
         hold=Held,
-        identity=Meta(host=host, agent_version=version, boot_id=_boot_id(), embedded=once, schema=wire.SCHEMA),
+        identity=Meta(host=host, agent_version=version, boot_id=_boot_id(), embedded=once, schema=SCHEMA),
     )
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
     probed = capabilities.probe()

@@ -19,7 +19,7 @@ from freezeframe.agentd.errors import NotSupportedError, StoreFailedError
 from freezeframe.agentd.policy import capture_spec
 from freezeframe.agentd.roles import Role
 from freezeframe.agentd.store import Kept, Store
-from freezeframe.judge import wire
+from freezeframe.judge import SCHEMA, wire
 from freezeframe.v1 import meta_pb2, service_pb2, service_pb2_grpc
 
 CHUNK_BYTES = 1024 * 1024
@@ -121,7 +121,7 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
         """Say what the agent is and can see."""
         return service_pb2.GetCapabilitiesResponse(
             agent_version=self._parts.agent_version,
-            schema=wire.SCHEMA,
+            schema=SCHEMA,
             host=self._parts.host,
             kernel=self._parts.kernel,
             capabilities=[

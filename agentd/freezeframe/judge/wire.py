@@ -15,7 +15,6 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from freezeframe.judge import SCHEMA as SCHEMA
 from freezeframe.judge import model
 from freezeframe.v1 import snapshot_pb2
 
