@@ -1,4 +1,4 @@
-"""A Report that keeps what a collector hands over, for tests that run a collector without a worker."""
+"""Runs a collector in the test's own process, without a worker."""
 
 from __future__ import annotations
 
@@ -6,47 +6,10 @@ import time
 from collections.abc import Iterable
 
 from freezeframe.agentd.collectors.contract import Collector
-from freezeframe.agentd.gathered import Gathered
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.host.procfs import ProcfsError, stat
 from freezeframe.agentd.jobs import Caps, Job, Target
-from freezeframe.judge.model import Process, Snapshot
-
-
-class Kept:
-    """Everything that one run handed over, in the order it came."""
-
-    def __init__(self) -> None:
-        self.did: list[str] = []
-        self.parts: list[Snapshot] = []
-        self.finished: list[int] = []
-        self.missed_pids: dict[int, str] = {}
-        self.partials: list[tuple[str, str]] = []
-
-    def doing(self, what: str) -> None:
-        self.did.append(what)
-
-    def part(self, part: Snapshot) -> None:
-        self.parts.append(part)
-
-    def done(self, pid: int) -> None:
-        self.finished.append(pid)
-
-    def missed(self, pid: int, why: str) -> None:
-        self.missed_pids[pid] = why
-
-    def partial(self, detail: str, hint: str = "") -> None:
-        self.partials.append((detail, hint))
-
-    @property
-    def snapshot(self) -> Snapshot:
-        gathered = Gathered()
-        for part in self.parts:
-            gathered.add(part)
-        return gathered.snapshot()
-
-    def process(self, pid: int) -> Process:
-        return next(process for process in self.snapshot.processes if process.pid == pid)
+from tests.support.reports import KeptReport
 
 
 def run(
@@ -57,8 +20,8 @@ def run(
     window_ms: float = 0.0,
     deadline_ms: float = 20_000.0,
     caps: Caps | None = None,
-) -> Kept:
-    kept = Kept()
+) -> KeptReport:
+    kept = KeptReport()
     job = Job(
         job_id=1,
         collector=collector.name,

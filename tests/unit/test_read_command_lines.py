@@ -21,7 +21,7 @@ ExecStart=-/venv/bin/python -m sglang_router.launch_router \\
 
 def read(root: Path, pid: int, **known: object) -> Process | None:
     kept = run(READ_COMMAND_LINES, [Target(pid=pid, start_ticks=1000, **known)], host=Host(root=root))
-    return next(iter(kept.snapshot.processes), None)
+    return next(iter(kept.snapshot().processes), None)
 
 
 def test_an_ordinary_command_line(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_zombie_a_gone_one_and_another_one_with_the_pid(tmp_path: Path) -> Non
     tree.add(8, start=2000)
     targets = [Target(pid=pid, start_ticks=1000) for pid in (7, 8, 9)]
     kept = run(READ_COMMAND_LINES, targets, host=Host(root=tmp_path))
-    assert kept.snapshot.processes == (Process(pid=7, start_ticks=1000),)
-    assert kept.missed_pids == {8: "the process ended and another one has its pid now"}
+    assert kept.snapshot().processes == (Process(pid=7, start_ticks=1000),)
+    assert kept.misses == {8: "the process ended and another one has its pid now"}
     assert kept.finished == [7, 9]
 
 
@@ -108,8 +108,8 @@ def test_a_stalled_memory_lock_is_seen_and_left_alone(tmp_path: Path, call: byte
     stall(ProcTree(tmp_path), 100, call)
     os.unlink(tmp_path / "proc/100/cmdline")
     kept = run(READ_COMMAND_LINES, [Target(pid=100, start_ticks=1000)], host=Host(root=tmp_path))
-    assert kept.snapshot.processes == (Process(pid=100, memory_blocked=True),)
-    assert kept.missed_pids == {100: f"thread 101 waits for the memory lock in {where}: left alone"}
+    assert kept.snapshot().processes == (Process(pid=100, memory_blocked=True),)
+    assert kept.misses == {100: f"thread 101 waits for the memory lock in {where}: left alone"}
 
 
 def test_another_semaphore_is_no_stall(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_another_semaphore_is_no_stall(tmp_path: Path) -> None:
 def test_a_target_that_was_stuck_before_is_left_alone(tmp_path: Path) -> None:
     ProcTree(tmp_path).add(7)
     kept = run(READ_COMMAND_LINES, [Target(pid=7, start_ticks=1000, memory_blocked=True)], host=Host(root=tmp_path))
-    assert (kept.parts, kept.finished, kept.missed_pids) == ([], [], {7: "its memory was stuck before: left alone"})
+    assert (kept.parts, kept.finished, kept.misses) == (0, [], {7: "its memory was stuck before: left alone"})

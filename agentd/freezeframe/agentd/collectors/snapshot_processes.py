@@ -45,7 +45,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     collection.say_what_was_denied()
     if not job.window_ms:
         return
-    report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
+    report.doing("waiting for the second look")
     host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
     for look in looks:
         collection.second(look)

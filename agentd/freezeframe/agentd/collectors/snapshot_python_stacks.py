@@ -1,173 +1,159 @@
-"""snapshot_python_stacks: the Python threads of engines, Python clients and Python routers, at two looks.
+"""snapshot_python_stacks: the Python threads of engines, Python clients, proxies and routers, at two looks.
 
-Runs: `py-spy dump --json --nonblocking` of the wheel beside this interpreter (never one from PATH), one process per
-target, as many at once as there are CPUs, each under its own time limit. Non-blocking: no ptrace, nothing is stopped;
-a stack may be torn while its thread runs. Privilege: CAP_SYS_PTRACE. Cost: 15 to 50 ms of CPU per target and look.
-Cannot see: suspended coroutines, native frames, locals (never asked for).
+Runs: `py-spy dump --json --nonblocking` of the wheel in this environment, one process per target, as many at once as
+there are CPUs, each under its own time limit. Pause of the target: 0 (no ptrace, no signal). Privilege: CAP_SYS_PTRACE.
+Cost: 15 to 50 ms of CPU per target and look. Cannot see: suspended coroutines, native frames; locals are never asked
+for. A stack may be torn while its thread runs: two looks that agree are not.
+
+A target whose memory was stuck, or is by the look of its threads, is left alone and named.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.host import Host, procfs
-from freezeframe.agentd.host.text import escape
+from freezeframe.agentd.host import Host, memory, procfs, py_spy
 from freezeframe.agentd.jobs import Job, Target
-from freezeframe.judge.model import Frame, Process, PythonThread, Snapshot
+from freezeframe.judge.model import Process, PythonThread, Snapshot
 
 _INSTALL = "pip install 'freezeframe[agent]'"
+# Longest wait for one target, seconds, and as a share of the job's time: both looks and the window must fit.
 _LIMIT_S = 2.0
-_OUTPUT_BYTES = 16 * 1024 * 1024
-_ROLES = frozenset(Process.Role) - {Process.Role.OTHER, Process.Role.UNSPECIFIED}
+_LIMIT_SHARE = 0.35
 
-
-def py_spy() -> str:
-    """Path of the py-spy that came with this environment. Raises UnavailableError."""
-    path = os.path.join(os.path.dirname(os.path.abspath(sys.executable)), "py-spy")
-    if not os.access(path, os.X_OK):
-        raise UnavailableError(f"py-spy is not beside {sys.executable}", _INSTALL)
-    return path
+Role = Process.Role
+# Their program is Python whatever it is called.
+_PARTS = frozenset({Role.SCHEDULER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.TOKENIZER_WORKER, Role.WORKER})
+_ROLES = _PARTS | {Role.ENGINE_HTTP, Role.ROUTER, Role.PROXY, Role.CLIENT}
 
 
 def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over PythonThread records: the first look at once, whole records again after the window."""
-    program = py_spy()
-    targets = [target for target in job.targets if not target.memory_blocked]
-    for target in job.targets:
-        if target.memory_blocked:
-            report.missed(target.pid, "its memory is stuck: not read")
-    first = {}
-    for target, threads in _dump_all(program, targets, job, host, report):
+    try:
+        program = py_spy.locate()
+    except py_spy.MissingError as error:
+        raise UnavailableError(str(error), _INSTALL) from error
+    begin = host.clock.monotonic()
+    targets = [target for target in job.targets if _may_be_read(target, host, report)]
+    first: dict[int, tuple[PythonThread, ...]] = {}
+    cpu_ms: dict[int, dict[int, float]] = {}
+    for target, threads in _dump(program, targets, job, host, report):
         first[target.pid] = threads
-        report.part(Snapshot(python_threads=tuple(threads)))
+        cpu_ms[target.pid] = _cpu_ms(host, target.pid, threads)
+        report.part(Snapshot(python_threads=threads))
         if not job.window_ms:
             report.done(target.pid)
     if not job.window_ms:
         return
-    report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
-    host.clock.sleep(job.window_ms / 1000.0)
+    report.doing("waiting for the second look")
+    host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
     again = [target for target in targets if target.pid in first]
-    for target, threads in _dump_all(program, again, job, host, report):
-        now = {(thread.tid, thread.name): thread for thread in threads}
-        report.part(
-            Snapshot(python_threads=tuple(_compare(was, now.get((was.tid, was.name))) for was in first[target.pid]))
-        )
+    for target, threads in _dump(program, again, job, host, report):
+        after = _cpu_ms(host, target.pid, threads)
+        compared = tuple(_with_cpu(_compare(was, threads), cpu_ms[target.pid], after) for was in first[target.pid])
+        report.part(Snapshot(python_threads=compared))
         report.done(target.pid)
 
 
-def _compare(was: PythonThread, now: PythonThread | None) -> PythonThread:
-    if now is None:
-        return replace(was, same_at_second_look=False)
-    same = now.frames == was.frames
-    return replace(was, same_at_second_look=same, frames_after=() if same else now.frames)
+def _may_be_read(target: Target, host: Host, report: Report) -> bool:
+    if target.memory_blocked:
+        report.missed(target.pid, "its memory was stuck before: left alone")
+        return False
+    directory = host.proc(target.pid)
+    report.doing(f"looking at the threads of {target.pid}")
+    try:
+        if procfs.stat(directory).start_ticks != target.start_ticks:
+            report.missed(target.pid, "the process ended and another one has its pid now")
+            return False
+        stall = memory.stall_of(directory, os.uname().machine)
+    except procfs.GoneError:
+        report.done(target.pid)  # ended: there are no threads any more
+        return False
+    except procfs.ProcfsError as error:
+        report.missed(target.pid, str(error))
+        return False
+    if stall:
+        report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
+        report.missed(target.pid, f"{stall}: left alone")
+    return not stall
 
 
-def _dump_all(
-    program: str, targets: list[Target], job: Job, host: Host, report: Report
-) -> Iterator[tuple[Target, list[PythonThread]]]:
-    """Dump several at once; whoever is done is handed on in the order of starting."""
-    waiting = list(targets)
-    running: list[tuple[Target, subprocess.Popen[bytes], float]] = []
-    while waiting or running:
-        while waiting and len(running) < max(2, os.cpu_count() or 1):
-            target = waiting.pop(0)
-            report.doing(f"running py-spy on pid {target.pid}")
-            process = subprocess.Popen(
-                [program, "dump", "--json", "--nonblocking", "--pid", str(target.pid)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={"PATH": "/usr/bin:/bin", "RUST_BACKTRACE": "0"},
-            )
-            running.append((target, process, time.monotonic()))
-        target, process, begin = running.pop(0)
-        try:
-            out, err = process.communicate(timeout=max(0.05, _LIMIT_S - (time.monotonic() - begin)))
-        except subprocess.TimeoutExpired:
-            # Stuck in a read of the target: killed, not waited for.
-            process.kill()
-            report.missed(target.pid, f"py-spy gave no answer in {_LIMIT_S:.0f} s")
-            continue
-        if process.returncode != 0:
-            why = _reason(err)
+def _dump(
+    program: str, targets: Sequence[Target], job: Job, host: Host, report: Report
+) -> Iterator[tuple[Target, tuple[PythonThread, ...]]]:
+    by_pid = {target.pid: target for target in targets}
+    answers = py_spy.dump_all(
+        program,
+        list(by_pid),
+        limit_s=min(_LIMIT_S, job.deadline_ms / 1000.0 * _LIMIT_SHARE),
+        at_once=len(os.sched_getaffinity(0)),
+        working_on=lambda pids: report.doing(f"running py-spy on {', '.join(map(str, pids))}"),
+    )
+    for answer in answers:
+        target = by_pid[answer.pid]
+        if answer.status != 0:
+            why = py_spy.why_failed(answer)
+            if not why and target.python:
+                why = f"py-spy finds no Python in it, though it runs Python {target.python}"
             if why:
                 report.missed(target.pid, why)
             else:
                 report.done(target.pid)
             continue
         try:
-            yield target, parse(out[:_OUTPUT_BYTES], target.pid, job.caps.frames, _host_tids(host, target.pid))
-        except ValueError as error:
-            report.missed(target.pid, f"reading py-spy's answer: {error}")
-
-
-def _reason(stderr: bytes) -> str:
-    """Why py-spy failed, one line; empty when the target is simply no Python."""
-    text = stderr.decode("utf-8", "backslashreplace")
-    if "Failed to find python version" in text or "Failed to find a python" in text:
-        return ""
-    if "ermission" in text:
-        return "py-spy may not read it: run the agent as root or grant CAP_SYS_PTRACE"
-    if "process executable name" in text or "No such process" in text:
-        return "it has ended"
-    return f"py-spy failed: {escape(stderr.splitlines()[0] if stderr.splitlines() else b'', 200)}"
-
-
-def parse(data: bytes, pid: int, frames: int, host_tids: dict[int, int]) -> list[PythonThread]:
-    """Parse `py-spy dump --json`. Raises ValueError."""
-    try:
-        dumped: list[dict[str, Any]] = json.loads(data)
-        return [
-            PythonThread(
-                pid=pid,
-                tid=host_tids.get(each.get("os_thread_id") or 0, each.get("os_thread_id") or 0),
-                name=_text(each.get("thread_name") or ""),
-                frames=tuple(
-                    Frame(
-                        function=_text(frame["name"]),
-                        file=_text(frame.get("short_filename") or frame["filename"]),
-                        line=frame["line"],
-                    )
-                    for frame in each["frames"][:frames]
+            yield (
+                target,
+                py_spy.parse(
+                    answer.stdout, pid=target.pid, frames=job.caps.frames, host_tids=_host_tids(host, target.pid)
                 ),
-                active=bool(each.get("active")),
-                owns_gil=bool(each.get("owns_gil")),
             )
-            for each in dumped
-        ]
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{error!r} in {len(data)} bytes") from error
+        except ValueError as error:
+            report.missed(target.pid, str(error))
 
 
-def _text(value: str) -> str:
-    return escape(value.encode("utf-8", "backslashreplace"), 500)
+def _compare(was: PythonThread, threads: Iterable[PythonThread]) -> PythonThread:
+    now = next((each for each in threads if (each.tid, each.name) == (was.tid, was.name)), None)
+    if now is None:
+        return replace(was, same_at_second_look=False)
+    same = now.frames == was.frames
+    return replace(was, same_at_second_look=same, frames_after=() if same else now.frames)
 
 
-def _host_tids(host: Host, pid: int) -> dict[int, int]:
-    """Thread ids inside the target's pid namespace -> the host's; py-spy tells the former."""
-    directory = host.proc(pid)
+def _with_cpu(thread: PythonThread, before: dict[int, float], after: dict[int, float]) -> PythonThread:
+    if thread.tid not in before or thread.tid not in after:
+        return thread
+    return replace(thread, cpu_ms_delta=max(0.0, after[thread.tid] - before[thread.tid]))
+
+
+def _cpu_ms(host: Host, pid: int, threads: Iterable[PythonThread]) -> dict[int, float]:
     found = {}
-    try:
-        if len(procfs.status(directory).namespace_pids) < 2:  # noqa: PLR2004 - host's and one more
-            return {}
-        for tid in procfs.tids(directory):
-            inner = procfs.status(f"{directory}/task/{tid}").namespace_pids
-            found[inner[-1]] = tid
-    except (procfs.ProcfsError, IndexError):
-        return found
+    for thread in threads:
+        try:
+            found[thread.tid] = procfs.stat(host.proc(pid, "task", thread.tid)).cpu_ms
+        except procfs.ProcfsError:
+            continue  # ended, or its id is not known
     return found
 
 
+def _host_tids(host: Host, pid: int) -> Callable[[int], int]:
+    """Give what turns thread ids of the target's pid namespace, which py-spy tells, into the host's; 0 when unknown."""
+    directory = host.proc(pid)
+    found: dict[int, int] = {}
+    with suppress(procfs.ProcfsError):  # ended: nothing is known
+        if len(procfs.status(directory).namespace_pids) <= 1:
+            return lambda tid: tid
+        for tid in procfs.tids(directory):
+            with suppress(procfs.ProcfsError):  # a thread that has ended: the others are known
+                found[procfs.status(f"{directory}/task/{tid}").namespace_pids[-1]] = tid
+    return lambda tid: found.get(tid, 0)
+
+
 def _wants(target: Target) -> bool:
-    return bool(target.python) and target.role in _ROLES
+    return target.role in _PARTS or (bool(target.python) and target.role in _ROLES)
 
 
 SNAPSHOT_PYTHON_STACKS = Collector(name="snapshot_python_stacks", tier=Tier.MEMORY, collect=collect, wants=_wants)
