@@ -11,7 +11,7 @@ A target whose memory was stuck, or is by the look of its threads, is left alone
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -105,14 +105,30 @@ def _dump(
                 report.done(target.pid)
             continue
         try:
-            yield (
-                target,
-                py_spy.parse(
-                    answer.stdout, pid=target.pid, frames=job.caps.frames, host_tids=_host_tids(host, target.pid)
-                ),
-            )
+            yield target, _read(answer, job, host)
         except ValueError as error:
             report.missed(target.pid, str(error))
+
+
+def _read(answer: py_spy.Answer, job: Job, host: Host) -> tuple[PythonThread, ...]:
+    tids = _host_tids(host, answer.pid)
+    threads = py_spy.parse(
+        answer.stdout,
+        pid=answer.pid,
+        frames=job.caps.frames,
+        host_tids=lambda tid: tid if tids is None else tids.get(tid, 0),
+    )
+    if tids is None:
+        return threads
+    # py-spy looks up the state of a thread by the number that the target's namespace gives it: of some other thread.
+    return tuple(replace(thread, active=_runs(host, thread)) for thread in threads)
+
+
+def _runs(host: Host, thread: PythonThread) -> bool:
+    try:
+        return thread.owns_gil or procfs.stat(host.proc(thread.pid, "task", thread.tid)).state == "R"
+    except procfs.ProcfsError:
+        return thread.owns_gil
 
 
 def _compare(was: PythonThread, threads: Iterable[PythonThread]) -> PythonThread:
@@ -139,17 +155,17 @@ def _cpu_ms(host: Host, pid: int, threads: Iterable[PythonThread]) -> dict[int, 
     return found
 
 
-def _host_tids(host: Host, pid: int) -> Callable[[int], int]:
-    """Give what turns thread ids of the target's pid namespace, which py-spy tells, into the host's; 0 when unknown."""
+def _host_tids(host: Host, pid: int) -> dict[int, int] | None:
+    """Thread ids of the target's pid namespace, which py-spy tells, to the host's; None when they are the same."""
     directory = host.proc(pid)
     found: dict[int, int] = {}
     with suppress(procfs.ProcfsError):  # ended: nothing is known
         if len(procfs.status(directory).namespace_pids) <= 1:
-            return lambda tid: tid
+            return None
         for tid in procfs.tids(directory):
             with suppress(procfs.ProcfsError):  # a thread that has ended: the others are known
                 found[procfs.status(f"{directory}/task/{tid}").namespace_pids[-1]] = tid
-    return lambda tid: found.get(tid, 0)
+    return found
 
 
 def _wants(target: Target) -> bool:
