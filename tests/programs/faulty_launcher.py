@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
+import subprocess
 import sys
 import time
 
 from freezeframe.agentd.collectors.contract import Collector, Report, SkippedError, Tier, UnavailableError
+from freezeframe.agentd.frames import Done, encode
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.jobs import Job
 from freezeframe.agentd.launcher import main
@@ -16,6 +19,10 @@ from freezeframe.judge.model import Process, Snapshot
 
 # A target with this start time is one whose read never ends.
 STUCK_START_TICKS = 666
+# One whose worker crashes, and one whose read nothing ends while the file named in STALL_VARIABLE hangs.
+CRASH_START_TICKS = 667
+STALLED_START_TICKS = 668
+STALL_VARIABLE = "FREEZEFRAME_TEST_STALL"
 # The worker's pipe.
 PIPE = 3
 
@@ -25,6 +32,11 @@ def look(job: Job, host: Host, report: Report) -> None:
         report.doing(f"reading /proc/{target.pid}/cmdline")
         if target.start_ticks == STUCK_START_TICKS:
             time.sleep(60)
+        if target.start_ticks == CRASH_START_TICKS:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if target.start_ticks == STALLED_START_TICKS:
+            with open(os.environ[STALL_VARIABLE], "rb", buffering=0) as file:
+                file.read(8)
         report.part(Snapshot(processes=(Process(pid=target.pid, comm="looked"),)))
         report.done(target.pid)
 
@@ -49,6 +61,40 @@ def lack(job: Job, host: Host, report: Report) -> None:
 
 def skip(job: Job, host: Host, report: Report) -> None:
     raise SkippedError("nothing here")
+
+
+def flood_parts(job: Job, host: Host, report: Report) -> None:
+    while True:
+        report.part(Snapshot(processes=tuple(Process(pid=pid, comm="x" * 1000) for pid in range(1, 100))))
+
+
+def flood_frames(job: Job, host: Host, report: Report) -> None:
+    frames = encode(Done(pid=1)) * 10_000
+    while True:
+        os.write(PIPE, frames)
+
+
+def flood_doing(job: Job, host: Host, report: Report) -> None:
+    for number in itertools.count():
+        report.doing(f"step {number}")
+
+
+def tell_surroundings(job: Job, host: Host, report: Report) -> None:
+    descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
+    with open("/proc/self/oom_score_adj") as file:
+        badness = file.read().strip()
+    report.partial(f"{descriptors[:-1]} {os.getpgrp() == os.getpid()} {badness}")
+
+
+def leave_helper(job: Job, host: Host, report: Report) -> None:
+    """End well, but for a helper that is stuck on the last target."""
+    for target in job.targets:
+        if target.start_ticks == STALLED_START_TICKS:
+            subprocess.Popen(["cat", os.environ[STALL_VARIABLE]], stdout=subprocess.DEVNULL)
+            time.sleep(0.1)
+            report.missed(target.pid, "cat gave no answer")
+        else:
+            report.done(target.pid)
 
 
 def eat_memory(job: Job, host: Host, report: Report) -> None:
@@ -81,6 +127,11 @@ COLLECTORS = (
     collector("lack", lack),
     collector("skip", skip),
     collector("eat_memory", eat_memory),
+    collector("flood_parts", flood_parts),
+    collector("flood_frames", flood_frames),
+    collector("flood_doing", flood_doing),
+    collector("tell_surroundings", tell_surroundings),
+    collector("leave_helper", leave_helper, Tier.MEMORY),
     collector("big", big),
     collector("foreign", foreign),
 )

@@ -195,6 +195,7 @@ def main(control: int, collectors: Sequence[Collector] = COLLECTORS, limits: Wor
     """Be the launcher over these collectors until the control channel, an inherited descriptor, ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(control, False)
+    worker.warm()
     # What is loaded by now stays shared with every worker: no collection copies its pages.
     gc.collect()
     gc.freeze()

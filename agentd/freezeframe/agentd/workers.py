@@ -7,19 +7,19 @@ A worker that is killed is never waited for; until the launcher says that it has
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from freezeframe.agentd.channel import Channel, Message
 from freezeframe.agentd.collectors.contract import Collector, Tier
+from freezeframe.agentd.ends import Ends
 from freezeframe.agentd.errors import LauncherDownError
-from freezeframe.agentd.frames import RUN_BYTES, SLOT_BYTES, Frame, FrameDecoder, FramingError, Part, Slot, read_slot
+from freezeframe.agentd.frames import RUN_BYTES, Frame, FrameDecoder, FramingError, Part, Slot
 from freezeframe.agentd.groups import group_lives
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.agentd.link import Link, Worker
@@ -33,8 +33,6 @@ OnDoing = Callable[[str, int], None]
 
 Status = Outcome.Status
 
-_READ_BYTES = 64 * 1024
-_PIPE_BYTES = 1024 * 1024
 # Frames taken before others get their turn.
 _FRAMES_AT_ONCE = 128
 # Parts over this size are decoded in a thread.
@@ -142,7 +140,7 @@ class Workers:
         if link is None or left_ms <= 0:
             return _Stop(why=_Why.DEADLINE, detail="stopped at its deadline")
         try:
-            ends = _Ends(replace(run.job, targets=targets, deadline_ms=left_ms))
+            ends = Ends(replace(run.job, targets=targets, deadline_ms=left_ms))
         except OSError as error:
             return _Stop(why=_Why.REFUSED, detail=f"starting a worker: {error.strerror}")
         with closing(ends):
@@ -220,56 +218,6 @@ class _Run:
         self.received_bytes = 0
 
 
-class _Ends:
-    """The front's ends of one worker: slot, pipe, and the event that something is to be seen to."""
-
-    def __init__(self, job: Job) -> None:
-        self.wake = asyncio.Event()
-        self.slot = os.memfd_create("freezeframe-job")
-        try:
-            os.pwrite(self.slot, job.encode(), SLOT_BYTES)
-            self._read, self.write = os.pipe2(os.O_CLOEXEC)
-        except OSError:
-            os.close(self.slot)
-            raise
-        os.set_blocking(self._read, False)
-        with suppress(OSError):
-            fcntl.fcntl(self._read, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-    def close(self) -> None:
-        self.close_write()
-        os.close(self._read)
-        os.close(self.slot)
-
-    def close_write(self) -> None:
-        if self.write >= 0:
-            os.close(self.write)
-            self.write = -1
-
-    def read(self) -> bytes | None:
-        """Give what is there: None when nothing is, b"" when the worker has closed its end."""
-        try:
-            return os.read(self._read, _READ_BYTES)
-        except BlockingIOError:
-            return None
-
-    def slot_now(self) -> Slot:
-        """Give what the worker is doing."""
-        return read_slot(self.slot)
-
-    async def wait(self, until: float) -> None:
-        """Wait for data, for news of the worker, or until a moment on the loop's clock."""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._read, self.wake.set)
-        timer = loop.call_at(until, self.wake.set)
-        try:
-            await self.wake.wait()
-        finally:
-            timer.cancel()
-            loop.remove_reader(self._read)
-            self.wake.clear()
-
-
 class _Watch:
     """Looks at the slot now and then, tells what is being done, and notices a target that is stuck."""
 
@@ -300,7 +248,7 @@ class _Watch:
         return () if patient else _at_work(self._run, slot)
 
 
-async def _follow(run: _Run, link: Link, worker: Worker, ends: _Ends) -> _Stop:
+async def _follow(run: _Run, link: Link, worker: Worker, ends: Ends) -> _Stop:
     """Take what the worker sends until it ends, is stuck or runs out of time. Kills nothing."""
     loop = asyncio.get_running_loop()
     decoder = FrameDecoder()
@@ -356,7 +304,7 @@ async def _decode(data: bytes, deadline: float) -> Snapshot | None:
     return decoding.result() if decoding.done() else None
 
 
-async def _ended_early(run: _Run, link: Link, worker: Worker, ends: _Ends) -> _Stop:
+async def _ended_early(run: _Run, link: Link, worker: Worker, ends: Ends) -> _Stop:
     """Say why a worker closed its pipe before its last frame."""
     loop = asyncio.get_running_loop()
     until = min(run.deadline, loop.time() + _STATUS_S)
