@@ -1,136 +1,165 @@
 """snapshot_host: what the host as a whole suffers from: load, memory, pressure, full disks, throttled cgroups.
 
-Reads: /proc/{loadavg,meminfo,uptime,vmstat,pressure/*,sys/kernel/*}, /sys/kernel/security/lockdown, cpu.stat of the
-targets' cgroups, statvfs of local file systems. Privilege: none. Cost: 1 ms per look. Cannot see: network file
-systems, whose statvfs can hang.
+Reads: /proc/{loadavg,meminfo,uptime,vmstat,pressure/*,self/mountinfo,driver/nvidia/version}, os-release, lockdown, the
+kernel's clock state; cpu and pressure files of the targets' cgroups and of those above; statvfs of local file systems.
+Privilege: none. Cost: 1 ms per look and cgroup. Cannot see: network file systems, whose statvfs can hang; pressure
+where the kernel was started without it.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
 from freezeframe.agentd.host import Host as World
-from freezeframe.agentd.host import procfs
+from freezeframe.agentd.host import cgroups, procfs, system
+from freezeframe.agentd.host.cgroups import Cgroup
 from freezeframe.agentd.host.text import escape
 from freezeframe.agentd.jobs import Job
-from freezeframe.judge.model import Filesystem, Host, Pressure, Snapshot
+from freezeframe.judge.model import Host, Pressure, Snapshot, Throttle
 
 _RESOURCES = ("cpu", "memory", "io")
-_PRESSURE = re.compile(rb"^(some|full) avg10=([\d.]+) avg60=([\d.]+) avg300=[\d.]+ total=(\d+)", re.MULTILINE)
-_MEMINFO = re.compile(rb"^(\w+):\s+(\d+) kB", re.MULTILINE)
-# Looked at, never written to.
-_FILESYSTEMS = (("/", "root file system"), ("/dev/shm", "shared memory"), ("/tmp", "temporary files"))  # noqa: S108
+# Distinct cgroups that are looked at; serving has one per service or container.
+_CGROUPS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counters:
+    """What only its growth tells."""
+
+    at_s: float
+    # Microseconds that tasks stalled, by (cgroup, resource); "" is the host.
+    stalled_us: Mapping[tuple[str, str], int]
+    # By cgroup.
+    limits: Mapping[str, cgroups.CpuLimit]
+    oom_kills: float | None
 
 
 def collect(job: Job, host: World, report: Report) -> None:
-    """Hand over one Host record, again after the window with what moved."""
-    report.doing("reading /proc")
-    first, totals, kills = _look(host)
+    """Hand over one Host record, and again after the window with what moved."""
+    report.doing("reading the host's state")
+    groups = _cgroups(job, host)
+    first, before = _look(host, groups)
     report.part(Snapshot(host=first))
     if not job.window_ms:
         return
-    report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
-    host.clock.sleep(job.window_ms / 1000.0)
-    second, totals_after, kills_after = _look(host)
-    window_us = job.window_ms * 1000.0
-    pressure = tuple(
-        replace(
-            each,
-            some_window=min(100.0, 100.0 * max(0.0, totals_after[each.resource] - totals[each.resource]) / window_us)
-            if each.resource in totals and each.resource in totals_after
-            else None,
-        )
-        for each in second.pressure
-    )
-    delta = None if kills is None or kills_after is None else kills_after - kills
-    report.part(Snapshot(host=replace(second, pressure=pressure, oom_kills_delta=delta)))
+    report.doing("waiting for the second look")
+    host.clock.sleep(max(0.0, before.at_s + job.window_ms / 1000.0 - host.clock.monotonic()))
+    report.doing("reading the host's state again")
+    second, after = _look(host, groups)
+    report.part(Snapshot(host=_with_growth(second, before, after)))
 
 
-def _look(host: World) -> tuple[Host, dict[str, float], float | None]:
-    memory = {name.decode(): float(number) * 1024.0 for name, number in _MEMINFO.findall(_read(host, "meminfo"))}
-    load = _read(host, "loadavg").split()[:3]
-    uptime = _read(host, "uptime").split()
-    pressure, totals = [], {}
+def _cgroups(job: Job, host: World) -> dict[Cgroup, tuple[int, ...]]:
+    """The targets' cgroups with the targets in each."""
+    found: dict[Cgroup, tuple[int, ...]] = {}
+    for target in job.targets:
+        try:
+            group = cgroups.parse_cgroup(procfs.cgroup(host.proc(target.pid)))
+        except procfs.ProcfsError:
+            continue  # ended
+        if group in found or len(found) < _CGROUPS:
+            found[group] = (*found.get(group, ()), target.pid)
+    return found
+
+
+def _look(host: World, groups: Mapping[Cgroup, tuple[int, ...]]) -> tuple[Host, _Counters]:
+    at_s = host.clock.monotonic()
+    stalls: dict[tuple[str, str], system.Stalls] = {}
+    limits: dict[str, cgroups.CpuLimit] = {}
+    pids: dict[str, list[int]] = {}
     for resource in _RESOURCES:
-        rows = {kind: values for kind, *values in _PRESSURE.findall(_read(host, f"pressure/{resource}"))}
-        if b"some" not in rows:
-            continue
-        some, full = rows[b"some"], rows.get(b"full", [b"0", b"0", b"0"])
-        totals[resource] = float(some[2])
-        pressure.append(
+        _keep(stalls, "", resource, system.read_pressure(host, resource))
+    for group, members in groups.items():
+        path = cgroups.pressure_path(group)
+        if path:
+            for resource in _RESOURCES:
+                data = cgroups.read_pressure(host, path, resource)
+                _keep(stalls, escape(path), resource, system.parse_pressure(data))
+        for limit in cgroups.cpu_limits(host, group):
+            limits[limit.cgroup] = limit
+            pids.setdefault(limit.cgroup, []).extend(members)
+    memory = system.read_memory(host)
+    uname = os.uname()
+    record = Host(
+        kernel=uname.release,
+        architecture=uname.machine,
+        distribution=system.read_distribution(host),
+        versions=system.read_versions(host),
+        lockdown=system.read_lockdown(host),
+        clock=system.read_clock(),
+        cpus=os.sysconf("SC_NPROCESSORS_ONLN"),
+        load=system.read_load(host),
+        uptime_ms=system.read_uptime_ms(host),
+        memory_total_bytes=memory.get("MemTotal", 0.0),
+        memory_available_bytes=memory.get("MemAvailable", 0.0),
+        swap_used_bytes=max(0.0, memory.get("SwapTotal", 0.0) - memory.get("SwapFree", 0.0)),
+        oom_kills=system.read_oom_kills(host),
+        filesystems=system.read_filesystems(host),
+        pressure=tuple(
             Pressure(
                 resource=resource,
-                some_avg10=float(some[0]),
-                some_avg60=float(some[1]),
-                full_avg10=float(full[0]),
-                full_avg60=float(full[1]),
+                cgroup=cgroup,
+                some_avg10=each.some_avg10,
+                some_avg60=each.some_avg60,
+                full_avg10=each.full_avg10,
+                full_avg60=each.full_avg60,
             )
-        )
-    found = re.search(rb"^oom_kill (\d+)", _read(host, "vmstat"), re.MULTILINE)
-    kills = float(found[1]) if found else None
-    lockdown = re.search(rb"\[(\w+)\]", _file(str(host.root / "sys/kernel/security/lockdown")))
-    uname = os.uname()
-    return (
-        Host(
-            kernel=uname.release,
-            cpus=os.cpu_count() or 0,
-            load=tuple(float(each) for each in load),
-            memory_total_bytes=memory.get("MemTotal", 0.0),
-            memory_available_bytes=memory.get("MemAvailable", 0.0),
-            swap_used_bytes=memory.get("SwapTotal", 0.0) - memory.get("SwapFree", 0.0),
-            uptime_ms=float(uptime[0]) * 1000.0 if uptime else 0.0,
-            pressure=tuple(pressure),
-            filesystems=_filesystems(),
-            lockdown=lockdown[1].decode() if lockdown else "",
-            distribution=_distribution(host),
-            architecture=uname.machine,
-            oom_kills=kills,
+            for (cgroup, resource), each in stalls.items()
         ),
-        totals,
-        kills,
+        throttles=tuple(
+            Throttle(cgroup=cgroup, pids=tuple(sorted(pids[cgroup])), quota_cpus=limit.quota_cpus)
+            for cgroup, limit in limits.items()
+        ),
     )
+    counters = _Counters(
+        at_s=at_s,
+        stalled_us={key: each.some_total_us for key, each in stalls.items()},
+        limits=limits,
+        oom_kills=record.oom_kills,
+    )
+    return record, counters
 
 
-def _filesystems() -> tuple[Filesystem, ...]:
-    found = []
-    for mount, purpose in _FILESYSTEMS:
-        try:
-            stat = os.statvfs(mount)
-        except OSError:
-            continue
-        found.append(
-            Filesystem(
-                mount=mount,
-                purpose=purpose,
-                size_bytes=float(stat.f_blocks * stat.f_frsize),
-                available_bytes=float(stat.f_bavail * stat.f_frsize),
-                free_inodes=float(stat.f_favail) if stat.f_files else None,
-            )
+def _keep(
+    stalls: dict[tuple[str, str], system.Stalls], cgroup: str, resource: str, found: system.Stalls | None
+) -> None:
+    if found is not None:
+        stalls[cgroup, resource] = found
+
+
+def _with_growth(record: Host, before: _Counters, after: _Counters) -> Host:
+    elapsed_us = max(1.0, (after.at_s - before.at_s) * 1e6)
+
+    def stalled(each: Pressure) -> float | None:
+        key = each.cgroup, each.resource
+        if key not in before.stalled_us or key not in after.stalled_us:
+            return None
+        grown = after.stalled_us[key] - before.stalled_us[key]
+        return min(100.0, max(0.0, 100.0 * grown / elapsed_us))
+
+    def throttled(each: Throttle) -> Throttle:
+        was, now = before.limits.get(each.cgroup), after.limits.get(each.cgroup)
+        if was is None or now is None:
+            return each
+        return replace(
+            each,
+            periods_delta=float(max(0, now.periods - was.periods)),
+            throttled_periods_delta=float(max(0, now.throttled_periods - was.throttled_periods)),
+            throttled_ms_delta=max(0.0, now.throttled_ms - was.throttled_ms),
         )
-    return tuple(found)
 
-
-def _distribution(host: World) -> str:
-    del host
-    try:
-        return escape(platform.freedesktop_os_release().get("PRETTY_NAME", "").encode(), 100)
-    except OSError:
-        return ""
-
-
-def _read(host: World, name: str) -> bytes:
-    return _file(host.proc(name))
-
-
-def _file(path: str) -> bytes:
-    try:
-        return procfs.read_file(path)
-    except procfs.ProcfsError:
-        return b""
+    kills = None
+    if before.oom_kills is not None and after.oom_kills is not None:
+        kills = max(0.0, after.oom_kills - before.oom_kills)
+    return replace(
+        record,
+        pressure=tuple(replace(each, some_window=stalled(each)) for each in record.pressure),
+        throttles=tuple(throttled(each) for each in record.throttles),
+        oom_kills_delta=kills,
+    )
 
 
 SNAPSHOT_HOST = Collector(name="snapshot_host", tier=Tier.LOCK_FREE, collect=collect, wants=None)
