@@ -281,3 +281,10 @@ def test_a_reference_to_a_stack_shows_its_frames() -> None:
         "at select (/usr/lib/python3.11/selectors.py:468)",
         "at main (/srv/harness.py:88)",
     )
+
+
+def test_many_references_are_counted_and_resolved_on_request() -> None:
+    snapshot = story()
+    snapshot.verdict.evidence[0].ref = "sockets[0] sockets[1] sockets[2]"
+    assert "(sockets[0] and 2 more)" in text.render(verdict.sections(snapshot), Style(width=200))
+    assert "\n    sockets[2]: family=tcp, state=LISTEN" in text.render(verdict.sections(snapshot, why=True), Style())

@@ -40,7 +40,7 @@ def findings(snapshot: Snapshot) -> tuple[Block, ...]:
     items = []
     for each in snapshot.findings:
         holder = pids(each.holder_pids) or each.holder_address
-        details = [f"{evidence.text} ({evidence.ref})" if evidence.ref else evidence.text for evidence in each.evidence]
+        details = [evidence.text for evidence in each.evidence]
         text = (
             f"{enum_name(each, 'code')}, {enum_name(each, 'confidence').lower()} confidence"
             + (f", {each.hop} {holder}".rstrip() if each.hop or holder else "")
