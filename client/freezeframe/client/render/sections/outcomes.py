@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Table
+from freezeframe.client.render.sections import records
 from freezeframe.client.render.sections.contract import Snapshot, item
 from freezeframe.client.render.values import enum_name, pids
 
@@ -40,7 +41,7 @@ def findings(snapshot: Snapshot) -> tuple[Block, ...]:
     items = []
     for each in snapshot.findings:
         holder = pids(each.holder_pids) or each.holder_address
-        details = [evidence.text for evidence in each.evidence]
+        details = [f"{it.text} ({records.short(it.ref)})" if it.ref else it.text for it in each.evidence]
         text = (
             f"{enum_name(each, 'code')}, {enum_name(each, 'confidence').lower()} confidence"
             + (f", {each.hop} {holder}".rstrip() if each.hop or holder else "")

@@ -13,6 +13,13 @@ from freezeframe.v1 import snapshot_pb2, stack_pb2
 
 _STEP = re.compile(r"([a-z_]+)(?:\[(\d+)\])?")
 _SHOWN_OF_A_LIST = 8
+_SHOWN_REFERENCES = 2
+
+
+def short(references: str) -> str:
+    """Keep a line readable: the first reference, and how many more there are."""
+    each = references.split()
+    return references if len(each) <= _SHOWN_REFERENCES else f"{each[0]} and {len(each) - 1} more"
 
 
 def resolve(references: str, snapshot: snapshot_pb2.Snapshot) -> tuple[str, ...]:

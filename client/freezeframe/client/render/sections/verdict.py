@@ -25,7 +25,6 @@ from freezeframe.v1 import verdict_pb2
 
 # Codes that accuse nobody.
 CALM = ("NOT_STUCK", "IDLE")
-_SHOWN_REFERENCES = 2
 _DOUBTFUL = ("UNDETERMINED", "UNSPECIFIED")
 # Section of `show` in which a field of the snapshot is seen.
 SECTION_OF_FIELD = {
@@ -108,21 +107,15 @@ def _bullets(title: str, items: list[Item], priority: int) -> Section:
 
 def _evidence(evidence: verdict_pb2.Evidence, snapshot: Snapshot, *, why: bool) -> Item:
     details = records.resolve(evidence.ref, snapshot) if why and evidence.ref else ()
-    return item(evidence.text, _short(evidence.ref), *details)
-
-
-def _short(references: str) -> str:
-    """Keep a line readable: the first reference, and how many more `--why` resolves."""
-    each = references.split()
-    return references if len(each) <= _SHOWN_REFERENCES else f"{each[0]} and {len(each) - 1} more"
+    return item(evidence.text, records.short(evidence.ref), *details)
 
 
 def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, *, why: bool) -> Item:
     if len(ruled_out.evidence) == 1 and not why:
-        return item(f"{ruled_out.hop}: {ruled_out.evidence[0].text}", _short(ruled_out.evidence[0].ref))
+        return item(f"{ruled_out.hop}: {ruled_out.evidence[0].text}", records.short(ruled_out.evidence[0].ref))
     details: list[str] = []
     for each in ruled_out.evidence:
-        details.append(f"{each.text} ({_short(each.ref)})" if each.ref else each.text)
+        details.append(f"{each.text} ({records.short(each.ref)})" if each.ref else each.text)
         if why and each.ref:
             details += records.resolve(each.ref, snapshot)
     return item(ruled_out.hop, "", *details)
