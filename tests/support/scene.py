@@ -147,6 +147,11 @@ class Scene:
         main = replace(main, state=state, state_after=after, cpu_ms_delta=spent)
         self.change(pid, state=state, threads=(main,), cpu_ms_delta=spent)
 
+    def wakes(self, pid: int, count: int) -> None:
+        """How often its main thread woke between the looks."""
+        main = replace(self.processes[pid].threads[0], voluntary_switches_delta=count)
+        self.change(pid, threads=(main,))
+
     # What is on the wires.
 
     def owed(self, client: Party | str, server: Party, count: int = 1, *, age_ms: float) -> None:
@@ -179,6 +184,18 @@ class Scene:
                 server,
                 {"last_out_age_ms": 5_000, "last_in_age_ms": 16, "bytes_in_delta": moved, "bytes_out_delta": none},
                 {"last_in_age_ms": 5_000, "last_out_age_ms": 16, "bytes_out_delta": moved, "bytes_in_delta": none},
+            )
+
+    def served(self, client: Party | str, server: Party, count: int = 1) -> None:
+        """Requests that came and were answered between the looks: short ones, scrapes, health checks."""
+        moved = {"bytes_in_delta": 900.0, "bytes_out_delta": 500.0} if self.meta.window_ms else {}
+        back = {"bytes_in_delta": 500.0, "bytes_out_delta": 900.0} if self.meta.window_ms else {}
+        for _ in range(count):
+            self._connection(
+                client,
+                server,
+                {"last_out_age_ms": 60, "last_in_age_ms": 30, **moved},
+                {"last_in_age_ms": 60, "last_out_age_ms": 30, **back},
             )
 
     def unread(self, client: Party | str, server: Party, count: int = 1, *, age_ms: float) -> None:

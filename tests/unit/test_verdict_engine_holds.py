@@ -73,6 +73,19 @@ def test_near_miss_both_sides_of_a_pair_wait():
     assert scene.verdict().code is Code.UNDETERMINED
 
 
+def test_silent_decode_of_a_pair_by_the_loop_of_its_partner():
+    # The numbers of a scheduler with a request in a disaggregation queue are not written.
+    scene, router, prefill, decode = pair()
+    scene.owed(router, prefill, 30, age_ms=3_000)
+    scene.gauges(prefill)
+    scene.wakes(prefill.scheduler, 45)
+    scene.wakes(decode.scheduler, 1)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (decode.http,))
+    scene.wakes(decode.scheduler, 45)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
 def test_lookalike_a_long_prefill_whose_scheduler_does_not_rest():
     scene, _, engine = silent()
     scene.state(engine.scheduler, "R", cpu_ms=990)

@@ -27,7 +27,7 @@ def test_sockets_and_stack_agree():
     verdict = scene.verdict()
     assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HTTP_BLOCKED, "engine", (engine.http,))
     assert (verdict.confidence, verdict.explains) == (Level.HIGH, 17)
-    assert "is blocked in misbehave (mock_worker.py:109); 17 requests of sglang::router" in verdict.summary
+    assert "is blocked in misbehave (mock_worker.py:109); 17 requests of harness.py" in verdict.summary
 
 
 def test_unread_requests_alone():

@@ -45,7 +45,7 @@ def test_near_miss_the_queue_drains():
     assert scene.verdict().code is Code.UNDETERMINED
 
 
-def test_lookalike_an_engine_that_has_just_started():
+def test_lookalike_an_engine_that_listens_and_still_loads():
     scene, _, _, decode = full()
-    scene.change(decode.http, age_ms=6_000)
+    scene.stack(decode.http, (Frame(function="load_model", file="loader.py", line=9),))
     assert scene.verdict().code is Code.UNDETERMINED

@@ -48,6 +48,7 @@ def test_the_tokens_of_a_health_check_or_of_a_stray_are_no_progress():
     harness, router, engine = scene.client(), scene.router(), scene.engine()
     scene.owed(harness, router, 30, age_ms=5_000)
     scene.owed(router, engine, 30, age_ms=5_000)
+    scene.served(router, engine)
     scene.gauges(engine, tokens=2)
     assert scene.verdict().code is not Code.NOT_STUCK
     stray = scene.client("stray.py")
@@ -87,11 +88,22 @@ def test_idle_with_one_look_is_low():
     assert any("one look" in unknown for unknown in verdict.unknowns)
 
 
+def test_short_requests_that_come_and_go_are_not_idle():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.served(harness, router, 8)
+    scene.served(router, engine, 8)
+    scene.gauges(engine, tokens=300)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.NOT_STUCK, Level.MEDIUM)
+    assert verdict.summary == "Requests come and go: bytes went to 8 connections of clients in the window."
+
+
 def test_scrapes_and_health_checks_leave_it_idle():
     scene = Scene()
     router, engine = scene.router(), scene.engine()
     scene.owed(router, engine, 1, age_ms=300)
-    scene.idle("10.0.0.9", engine, 1, age_ms=20)
+    scene.served("10.0.0.9", engine, 1)
     scene.gauges(engine)
     assert scene.verdict().code is Code.IDLE
 

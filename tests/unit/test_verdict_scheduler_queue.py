@@ -20,7 +20,7 @@ def test_waiting_and_nothing_runs():
     verdict = scene.verdict()
     assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.SCHEDULER_QUEUE, "scheduler", (engine.scheduler,))
     assert (verdict.confidence, verdict.explains) == (Confidence.Level.HIGH, 30)
-    assert verdict.summary.startswith(f"The scheduler (pid {engine.scheduler}) keeps 30 requests of sglang::router")
+    assert verdict.summary.startswith(f"The scheduler (pid {engine.scheduler}) keeps 30 requests of harness.py")
 
 
 def test_prefill_of_a_pair_while_decode_waits():

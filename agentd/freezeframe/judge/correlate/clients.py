@@ -62,11 +62,13 @@ def _client(
 
 def client_name(process: Process) -> str:
     """What people call a process: its script, else its title, else its command."""
-    script = next((a for a in process.argv[1:] if a.endswith((".py", ".js", ".mjs", ".rb", ".sh"))), "")
+    # A title set by the process says more than what its parent was started with.
+    own = process.argv if process.argv_source in {"", "own"} else ()
+    script = next((a for a in own[1:] if a.endswith((".py", ".js", ".mjs", ".rb", ".sh"))), "")
     if script:
         return script.rpartition("/")[2]
-    if process.argv and "-m" in process.argv[:-1]:
-        return process.argv[process.argv.index("-m") + 1]
+    if "-m" in own[:-1]:
+        return own[own.index("-m") + 1]
     words = process.title.split()
     for word in words[1:]:
         if word.endswith(".py"):

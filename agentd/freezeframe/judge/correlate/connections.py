@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Listener
-from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
+from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, PROBE_ADDRESS, STUCK_MS
 from freezeframe.judge.model import Process, Socket
 
 Role = Process.Role
@@ -115,6 +115,9 @@ def _join(
     if server_pid is None and listener is not None:
         server_pid = listener.pid
     client_pid = (c.pid if c else None) or (s.peer_pid if s else None)
+    address = _host(s.remote if s else c.local if c else "")
+    if address == PROBE_ADDRESS:
+        return None
     if not _on_path(processes.get(client_pid or 0), processes.get(server_pid or 0)):
         return None
     debt, agreed = _debt(c, s, listener)
@@ -125,7 +128,7 @@ def _join(
     ages = (age for end in (c, s) if end for age in (end.last_in_age_ms, end.last_out_age_ms))
     return Connection(
         client_pid=client_pid,
-        client_address=_host(s.remote if s else c.local if c else ""),
+        client_address=address,
         server_pid=server_pid,
         server_address=_plain(s.local if s else c.remote if c else ""),
         client_index=client.index if client else None,

@@ -74,6 +74,8 @@ def find_engines(
                 busy=busy,
                 busy_reason=reason,
                 busy_refs=refs,
+                wakes_per_s=_wakes(members, window_ms),
+                streams=streams,
             )
         )
     return tuple(engines)
@@ -89,7 +91,8 @@ def _read_gauges(metrics: Sequence[tuple[int, Metric]]) -> Gauges:
         handover=_sum(fresh, _HANDOVER),
         tokens_delta=_total(m.delta for _, m in metrics if m.name in _TOKENS),
         generated_delta=_total(m.delta for _, m in metrics if m.name in _GENERATED),
-        http_active=_sum(fresh, _ACTIVE),
+        # GET is the agent's own question, a scrape or a health check.
+        http_active=_total(m.value for m in fresh if m.name in _ACTIVE and dict(m.labels).get("method") == "POST"),
         age_ms=max((m.age_ms for _, m in used if m.age_ms is not None), default=None),
         indexes=tuple(index for index, _ in used),
     )
@@ -138,6 +141,15 @@ def _busy(
         reasons.append(f"scheduler {process.pid} {how}")
         refs.append(f"processes[{process_index[process.pid]}]")
     return False, ", ".join(reasons), tuple(refs)
+
+
+def _wakes(members: Sequence[Process], window_ms: float) -> float | None:
+    schedulers = [p for p in members if p.role is Role.SCHEDULER]
+    counts = [p.threads[0].voluntary_switches_delta for p in schedulers if p.threads]
+    known = [count for count in counts if count is not None]
+    if window_ms <= 0 or not known or len(known) < len(schedulers):
+        return None
+    return max(known) * 1000 / window_ms
 
 
 def _slept(process: Process, window_ms: float) -> bool:

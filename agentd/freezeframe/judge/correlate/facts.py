@@ -149,6 +149,16 @@ class Engine:
     # Why, one phrase; with references.
     busy_reason: str
     busy_refs: tuple[str, ...]
+    # Wake-ups per second of its schedulers' main threads over the window, the most of any; absent when unknown.
+    wakes_per_s: float | None = None
+    # Answers in progress on its connections; two looks only.
+    streams: int = 0
+
+    @property
+    def accounted(self) -> bool:
+        """Whether its scheduler's numbers are known and explained by the answers in progress, or all 0."""
+        gauges = self.gauges
+        return gauges.known and not gauges.waiting and not gauges.handover and (gauges.running or 0) <= self.streams
 
     @property
     def pids(self) -> tuple[int, ...]:

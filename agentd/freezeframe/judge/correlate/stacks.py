@@ -18,6 +18,11 @@ _LOOP_RUNNERS = (
     ("run_forever", "asyncio/base_events.py"),
     ("_run_once", "asyncio/base_events.py"),
     ("asyncio_run", "uvicorn/_compat.py"),
+    ("run", "uvicorn/server.py"),
+    ("run", "uvicorn/main.py"),
+    # SGLang's and vLLM's own entry points, which call uvicorn: what is inside a coroutine comes above them.
+    ("launch_server", "entrypoints/http_server.py"),
+    ("run_server", "entrypoints/openai/api_server.py"),
 )
 # Where a resting asyncio loop is.
 _LOOP_RESTS = (("select", "selectors.py"), ("_run_once", "asyncio/base_events.py"))
@@ -60,9 +65,9 @@ def blocked_in(thread: PythonThread) -> Frame | None:
     return None
 
 
-def has_loop(thread: PythonThread) -> bool:
-    """Whether an event loop runs in this thread."""
-    return any(_matches(frame, _LOOP_RUNNERS) for frame in thread.frames)
+def rests_in_loop(thread: PythonThread) -> bool:
+    """Whether the stack shows an event loop, and nothing that it runs."""
+    return any(_matches(frame, _LOOP_RUNNERS) for frame in thread.frames) and blocked_in(thread) is None
 
 
 def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:

@@ -32,6 +32,12 @@ HEALTH_TOKENS = 16.0
 # Bytes that a client may leave unread after the end of an answer, such as the last chunk after "[DONE]".
 LEFTOVER_BYTES = 1024.0
 
+# The agent's own probes come from this address of this host: one that a server never accepts stays in its queue.
+PROBE_ADDRESS = "127.70.70.70"
+
+# A thread that sleeps in a poll of a second wakes so often per second at most; one whose loop turns, at least so often.
+RESTING_WAKES, TURNING_WAKES = 3.0, 10.0
+
 # Share of the requests that may be under way between two hops when the counts of the hops are compared.
 SLACK = 0.1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts, Listener
-from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.correlate.thresholds import STARTING_MS, STUCK_MS
 from freezeframe.judge.model import Evidence
 from freezeframe.judge.verdicts._proof import gets_bytes, stuck
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs
@@ -23,7 +23,7 @@ class Intake:
     @property
     def waiting(self) -> int:
         """Requests that wait to be taken in."""
-        return max(len(self.unaccepted), sum(listener.backlog for listener in self.listeners)) + len(self.unread)
+        return len(self.unaccepted) + len(self.unread)
 
 
 def intake(facts: Facts, pid: int) -> Intake:
@@ -44,6 +44,13 @@ def _stands(listener: Listener, facts: Facts, unaccepted: tuple[Connection, ...]
     if facts.two_looks:
         return listener.backlog_after is not None and listener.backlog_after >= listener.backlog
     return any(c.server_address.endswith(f":{listener.port}") for c in unaccepted)
+
+
+def has_served(facts: Facts, pid: int) -> bool:
+    """Whether the process is past its start: old enough, or it has accepted a connection that is still there."""
+    if facts.processes[pid].age_ms >= STARTING_MS:
+        return True
+    return any(c.debt is not Debt.UNACCEPTED for c in facts.to_server(pid))
 
 
 def intake_evidence(found: Intake) -> list[Evidence]:

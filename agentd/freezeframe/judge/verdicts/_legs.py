@@ -31,8 +31,8 @@ class Leg:
 
     @property
     def empty(self) -> bool:
-        """Whether every engine of this kind is on this host and its scheduler says that it has nothing."""
-        return bool(self.engines) and all(engine.gauges.empty for engine in self.engines)
+        """Whether every engine of this kind is on this host and says that it has nothing but answers in progress."""
+        return bool(self.engines) and all(e.accounted or e.gauges.http_active == 0 for e in self.engines)
 
 
 def router_legs(facts: Facts, router: int) -> tuple[Leg, Leg] | None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.stacks import blocked_in, main_thread
+from freezeframe.judge.correlate.stacks import blocked_in, main_thread, rests_in_loop
 from freezeframe.judge.correlate.thresholds import LONG_MS, STARVED
 from freezeframe.judge.model import Frame, Process, PythonThread
 
@@ -92,17 +92,26 @@ def loop_blocked(facts: Facts, pid: int) -> tuple[int, PythonThread, Frame] | No
     return (entry[0], entry[1], frame) if frame is not None else None
 
 
+def loop_rests(facts: Facts, pid: int) -> bool:
+    """Whether the event loop of a server is seen to wait for its sockets: by its stack, or by the kernel's word."""
+    entry = main_thread(pid, facts.snapshot.python_threads)
+    if entry is not None and rests_in_loop(entry[1]):
+        return True
+    known = facts.processes.get(pid)
+    return known is not None and bool(known.threads) and known.threads[0].syscall.startswith("epoll")
+
+
 def loop_lives(facts: Facts, pid: int) -> bool:
     """Whether the event loop of a server is known to run.
 
-    Its stack rests in the loop or changed between the looks, or an endpoint that asks nothing of other processes
-    answered. Of a program that is not Python nothing can be seen, and unread requests would show.
+    It rests, or its stack changed between the looks, or an endpoint that asks nothing of other processes answered. Of
+    a program that is not Python nothing can be seen, and unread requests would show.
     """
     if any(e.pid == pid and e.purpose == "liveness" and e.status for e in facts.snapshot.endpoints):
         return True
     entry = main_thread(pid, facts.snapshot.python_threads)
-    if entry is not None:
-        return blocked_in(entry[1]) is None or entry[1].same_at_second_look is False
+    if loop_rests(facts, pid) or (entry is not None and entry[1].same_at_second_look is False):
+        return True
     known = facts.processes.get(pid)
     return known is not None and not known.python and facts.collected("snapshot_python_stacks", (pid,))
 

@@ -99,11 +99,15 @@ def _scheduler(facts: Facts, engine: Engine) -> tuple[Evidence, ...]:
 
 
 def _zero_gauges(engine: Engine) -> tuple[Evidence, ...]:
-    if not engine.gauges.empty:
+    if not engine.accounted:
         return ()
     age = "" if engine.gauges.age_ms is None else f", written {seconds(engine.gauges.age_ms)} ago"
     refs = (f"metrics[{index}]" for index in engine.gauges.indexes)
-    return (evidence(f"running, waiting and disaggregation queues all 0{age}", *refs),)
+    if engine.gauges.running:
+        text = f"its scheduler knows of {count(engine.gauges.running, 'request')}, and as many stream{age}"
+    else:
+        text = f"running, waiting and disaggregation queues all 0{age}"
+    return (evidence(text, *refs),)
 
 
 def attribute(facts: Facts) -> tuple[Attribution, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from freezeframe.judge.correlate.clients import client_name
+from freezeframe.judge.correlate.clients import client_name, is_stuck
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.model import Evidence
 
@@ -37,10 +37,15 @@ def process(facts: Facts, pid: int) -> str:
     return f"{client_name(known)} (pid {pid})" if known else f"pid {pid}"
 
 
+def engine_name(kind: str) -> str:
+    """How a sentence calls an engine: "engine", "prefill engine"."""
+    return "engine" if kind == "engine" else f"{kind} engine"
+
+
 def who(facts: Facts, connections: Iterable[Connection]) -> str:
-    """The clients at the other end, most connections first: "harness.py (pid 99) and 2 others"."""
+    """Who waits for these, most requests first: "harness.py (pid 99) and 2 others". A router waits for its clients."""
     counts: dict[str, int] = {}
-    for connection in connections:
+    for connection in _in_front(facts, connections):
         pid = connection.client_pid
         name = process(facts, pid) if pid is not None else connection.client_address
         counts[name] = counts.get(name, 0) + 1
@@ -49,6 +54,14 @@ def who(facts: Facts, connections: Iterable[Connection]) -> str:
         return "nobody"
     others = len(names) - 1
     return names[0] if not others else f"{names[0]} and {count(others, 'other')}"
+
+
+def _in_front(facts: Facts, connections: Iterable[Connection]) -> list[Connection]:
+    found = list(connections)
+    routers = {c.client_pid for c in found if c.client_pid in facts.routers}
+    behind = [c for router in routers for c in facts.to_server(router or 0) if is_stuck(c)]
+    direct = [c for c in found if c.client_pid not in routers]
+    return [*behind, *direct] if behind else found
 
 
 def oldest(connections: Iterable[Connection]) -> float | None:

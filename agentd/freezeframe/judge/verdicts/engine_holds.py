@@ -21,7 +21,7 @@ health checks of the router, for which no client waits; an idle scheduler at 100
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.thresholds import slack
+from freezeframe.judge.correlate.thresholds import RESTING_WAKES, TURNING_WAKES, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._intake import intake
 from freezeframe.judge.verdicts._legs import router_legs
@@ -34,7 +34,7 @@ from freezeframe.judge.verdicts._proof import (
     sockets_seen,
     stuck,
 )
-from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
 
@@ -81,7 +81,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         code=Verdict.Code.ENGINE_HOLDS,
         hop=engine.kind,
         holder_pids=(engine.pid,),
-        summary=f"The {engine.kind} engine (pid {engine.pid}) holds {count(len(waiting), 'request')} of "
+        summary=f"The {engine_name(engine.kind)} (pid {engine.pid}) holds {count(len(waiting), 'request')} of "
         f"{who(facts, waiting)}, oldest {seconds(age)}: read, not answered, and not worked on.",
         confidence=level,
         evidence=tuple(proved),
@@ -93,6 +93,30 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         ),
         explains=explains,
     )
+
+
+def _turns_for(partner: Engine, engine: Engine) -> bool:
+    """Whether the partner's scheduler has something in hand and this one's has nothing.
+
+    A scheduler of SGLang sleeps its idle sleep of a second only when all its queues are empty; with a request in a
+    queue of disaggregation its loop turns. Its gauges are not written in that state.
+    """
+    if engine.wakes_per_s is None or partner.wakes_per_s is None or engine.busy is not False:
+        return False
+    return engine.wakes_per_s <= RESTING_WAKES and partner.wakes_per_s >= TURNING_WAKES
+
+
+def _waits_for(partner: Engine, engine: Engine) -> Evidence:
+    if partner.gauges.handover:
+        text = f"keeps {partner.gauges.handover:.0f} in its disaggregation queues: it waits for {engine.kind}"
+        refs = tuple(f"metrics[{index}]" for index in partner.gauges.indexes)
+    else:
+        text = (
+            f"has requests in hand (its scheduler woke {partner.wakes_per_s:.0f} times a second) while that of "
+            f"{engine.kind} sleeps its idle sleep ({engine.wakes_per_s:.0f})"
+        )
+        refs = (*partner.busy_refs, *engine.busy_refs)
+    return evidence(f"{partner.kind} (pid {partner.pid}) {text}", *refs)
 
 
 def _numbers_asked(facts: Facts, engine: Engine) -> bool:
@@ -120,17 +144,10 @@ def _partner(  # noqa: PLR0911
     if not both and owed:
         return None
     if both:
-        waits = [e for e in partners if e.gauges.handover]
+        waits = [e for e in partners if e.gauges.handover or _turns_for(e, engine)]
         if not waits or not engine.gauges.empty:
             return None
-        return [
-            evidence(
-                f"{other} (pid {e.pid}) keeps {e.gauges.handover:.0f} in its disaggregation queues: it waits for "
-                f"{engine.kind}",
-                *(f"metrics[{index}]" for index in e.gauges.indexes),
-            )
-            for e in waits
-        ]
+        return [_waits_for(partner, engine) for partner in waits]
     if engine.kind == "prefill" and any(sends_both_legs(facts, router or 0) for router in routers):
         return None
     return [evidence(f"nothing is owed by {other}")]

@@ -15,11 +15,11 @@ work; an engine that has just started; a stopped one; a full accept queue with a
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Engine, Facts
-from freezeframe.judge.correlate.thresholds import STARTING_MS, STUCK_MS
+from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Endpoint, Frame, PythonThread, Verdict
-from freezeframe.judge.verdicts._intake import intake, intake_evidence
+from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, stuck
-from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
 
@@ -37,7 +37,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
     """The verdict on one HTTP process."""
     served = facts.to_server(pid)
-    if not runs(facts, pid) or facts.processes[pid].age_ms < STARTING_MS or gets_bytes(served):
+    if not runs(facts, pid) or not has_served(facts, pid) or gets_bytes(served):
         return None
     found = intake(facts, pid)
     waiting = stuck(served)
@@ -64,7 +64,7 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         code=Verdict.Code.ENGINE_HTTP_BLOCKED,
         hop=engine.kind,
         holder_pids=(pid,),
-        summary=f"The event loop of the {engine.kind} engine's HTTP process (pid {pid}) is blocked{where}; "
+        summary=f"The event loop of the {engine_name(engine.kind)}'s HTTP process (pid {pid}) is blocked{where}; "
         f"{count(len(waiting), 'request')} of {who(facts, waiting)} wait, oldest {seconds(oldest(waiting))}.",
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),

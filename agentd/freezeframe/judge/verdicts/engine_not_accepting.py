@@ -5,18 +5,18 @@ can run; nothing that it has accepted stands unread; and its main thread's stack
 or it is no Python program. Without the stack nothing is claimed: a blocked loop does not accept either.
 HIGH with two looks; else MEDIUM.
 
-Lookalikes: a burst; an engine that has just started, which listens long before it serves; a stopped one.
+Lookalikes: a burst; an engine that starts, which may listen before it serves (its loop does not run yet); a stopped
+one.
 """
 
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.stacks import main_thread
-from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._intake import intake, intake_evidence
-from freezeframe.judge.verdicts._proof import loop_blocked, runs
-from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, who
+from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
+from freezeframe.judge.verdicts._proof import loop_blocked, loop_rests, runs
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, process_ref, seconds, who
 
 Level = Confidence.Level
 
@@ -33,20 +33,24 @@ def _engine(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
     process = facts.processes[pid]
     if not found.unaccepted or not found.listeners or found.unread:
         return None
-    if not runs(facts, pid) or process.age_ms < STARTING_MS or loop_blocked(facts, pid) is not None:
+    rests = loop_rests(facts, pid)
+    if not runs(facts, pid) or loop_blocked(facts, pid) is not None:
         return None
-    entry = main_thread(pid, facts.snapshot.python_threads)
-    if entry is None and (process.python or not facts.collected("snapshot_python_stacks", (pid,))):
+    # A loop that rests is past its start; of programs without one that is not known.
+    seen = not process.python and facts.collected("snapshot_python_stacks", (pid,)) and has_served(facts, pid)
+    if not rests and not seen:
         return None
     proved = intake_evidence(found)
-    if entry is not None:
-        proved.append(evidence("its main thread rests in its event loop", f"python_threads[{entry[0]}]"))
+    if rests:
+        entry = main_thread(pid, facts.snapshot.python_threads)
+        refs = (f"python_threads[{entry[0]}]",) if entry else process_ref(facts, pid)
+        proved.append(evidence("its main thread rests in its event loop", *refs))
     proved.append(evidence(f"it is in state {process.state}, not stopped", *process_ref(facts, pid)))
     return Verdict(
         code=Verdict.Code.ENGINE_NOT_ACCEPTING,
         hop=engine.kind,
         holder_pids=(pid,),
-        summary=f"The {engine.kind} engine's HTTP process (pid {pid}) does not accept: "
+        summary=f"The {engine_name(engine.kind)}'s HTTP process (pid {pid}) does not accept: "
         f"{count(found.waiting, 'connection')} of {who(facts, found.unaccepted)} in its accept queue, the oldest for "
         f"{seconds(oldest(found.unaccepted))}.",
         confidence=Level.HIGH if facts.two_looks else Level.MEDIUM,

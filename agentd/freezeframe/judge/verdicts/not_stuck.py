@@ -2,7 +2,7 @@
 
 Proof: requests are in flight, and each client that has waited for STUCK_MS or longer got bytes on other connections in
 the window (its requests queue, and the queue moves), or an engine that owes counts tokens that no answer in progress
-explains (a long prefill).
+explains (a long prefill). Or none is in flight at the last look, and bytes went to clients while tokens were counted.
 With one look movement cannot be seen: LOW, and only when no request is older than STUCK_MS.
 
 It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen,
@@ -14,8 +14,8 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Client, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import stuck
-from freezeframe.judge.verdicts._words import count, evidence, seconds, socket_refs
+from freezeframe.judge.verdicts._proof import gets_bytes, stuck
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, seconds, socket_refs
 
 Level = Confidence.Level
 
@@ -26,10 +26,15 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:  # noqa: PLR0911
         return ()
     flying = sum(client.in_flight for client in facts.clients)
     moving = sum(client.moving for client in facts.clients)
-    if not flying or any(c.untaken for c in facts.connections if c.client_pid not in facts.routers):
+    if not (flying or _served(facts, moving)) or any(
+        c.untaken for c in facts.connections if c.client_pid not in facts.routers
+    ):
         return ()
     age = max((c.oldest_age_ms for c in facts.clients if c.oldest_age_ms is not None), default=None)
     waits = [client for client in facts.clients if client.stuck]
+    if not waits and not flying:
+        text = f"Requests come and go: bytes went to {count(moving, 'connection')} of clients in the window."
+        return (_verdict(facts, Level.MEDIUM, text),)
     if not waits:
         level = Level.HIGH if moving else Level.LOW
         text = "none is older than 1 s" if not moving else f"bytes flow to {count(moving, 'connection')}"
@@ -42,20 +47,28 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:  # noqa: PLR0911
         text = f"bytes flow to {count(moving, 'connection')} of the same clients; the oldest has waited {seconds(age)}"
         return (_verdict(facts, level, f"{count(flying, 'request')} in flight, {text}.", *waits),)
     if worker is not None:
-        text = f"the {worker.kind} engine (pid {worker.pid}) {worker.busy_reason}; the oldest has waited {seconds(age)}"
-        return (_verdict(facts, Level.MEDIUM, f"{count(flying, 'request')} in flight, {text}.", engine=worker),)
+        text = f"{count(flying, 'request')} in flight, the oldest has waited {seconds(age)}: the "
+        text += f"{engine_name(worker.kind)} (pid {worker.pid}) {worker.busy_reason}."
+        return (_verdict(facts, Level.MEDIUM, text, engine=worker),)
     return ()
 
 
+def _served(facts: Facts, moving: int) -> bool:
+    """Whether bytes that moved were requests, not scrapes alone: engines that count tokens tell."""
+    told = [e.gauges.tokens_delta for e in facts.engines if e.gauges.tokens_delta is not None]
+    return bool(moving) and (not told or sum(told) > HEALTH_TOKENS)
+
+
 def _working_engine(facts: Facts) -> Engine | None:
-    """An engine that owes, counts tokens, and streams to nobody: the tokens are of those that wait."""
+    """An engine that owes and counts tokens which no byte that moved explains: they are of those that wait.
+
+    The tokens of a health check come with its answer, those of a stray with its stream.
+    """
+    streaming = any(c.streaming for c in facts.connections)
     for engine in facts.engines:
         served = facts.to_server(*engine.http_pids)
-        if (
-            stuck(served)
-            and (engine.gauges.tokens_delta or 0) > HEALTH_TOKENS
-            and not any(c.streaming for c in facts.connections)
-        ):
+        enough = HEALTH_TOKENS if gets_bytes(served) else 0.0
+        if stuck(served) and (engine.gauges.tokens_delta or 0) > enough and not streaming:
             return engine
     return None
 

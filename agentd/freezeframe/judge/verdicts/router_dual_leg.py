@@ -52,7 +52,7 @@ def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdic
     down = stuck(facts.to_server(router), Debt.ANSWER)
     waiting = min(len(down), len(prefill.stuck))
     failures = _failures(facts, router)
-    idle = decode.empty or any(e.gauges.http_active == 0 for e in decode.engines)
+    idle = decode.empty
     streams = 0 if idle or failures else len(decode.quiet)
     alive = len(decode.owed) + len(decode.unclear) + streams
     lost = waiting - alive

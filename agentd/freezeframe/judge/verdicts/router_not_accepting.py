@@ -12,9 +12,8 @@ router and a wedged one share.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Facts
-from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._intake import intake, intake_evidence
+from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import runs
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, who
 
@@ -29,7 +28,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 def _router(facts: Facts, router: int) -> Verdict | None:
     found = intake(facts, router)
     process = facts.processes[router]
-    if not (found.unaccepted or found.unread) or not runs(facts, router) or process.age_ms < STARTING_MS:
+    if not (found.unaccepted or found.unread) or not runs(facts, router) or not has_served(facts, router):
         return None
     silent = [e for e in facts.snapshot.endpoints if e.pid == router and e.purpose == "liveness" and not e.status]
     proved = intake_evidence(found)
