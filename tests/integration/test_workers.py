@@ -63,6 +63,11 @@ async def launcher(**environment: str) -> AsyncIterator[Running]:
     it = Running(Workers(), process, [])
     it.control = introduce(control, it.workers)
     try:
+        # A launcher that is still starting would eat up the first deadline.
+        await it.run("tell_surroundings", deadline_ms=30_000.0)
+        await until(lambda: not it.link_workers())
+        it.parts.clear()
+        it.doings.clear()
         yield it
     finally:
         it.workers.detach()
@@ -307,6 +312,19 @@ async def test_what_was_abandoned_is_known_to_the_next_front_and_the_next_launch
             assert it.workers.abandoned() == 1
             stall.release()
             await until(lambda: it.workers.abandoned() == 0)
+
+
+async def test_a_worker_in_a_gpu_driver_is_never_killed() -> None:
+    async with launcher() as it:
+        outcome = await it.run("drive_gpu", deadline_ms=500.0)
+        assert outcome.detail == "stopped at its deadline while asking the driver"
+        (abandoned,) = it.workers._quarantine.workers()
+        assert (await it.run("drive_gpu")).detail == (
+            f"quarantined: worker {abandoned.worker_pid} was killed and has not ended"
+        )
+        assert state(abandoned.worker_pid) == "S"
+        os.kill(abandoned.worker_pid, signal.SIGKILL)
+        await until(lambda: it.workers.abandoned() == 0)
 
 
 async def test_a_crash_costs_one_target() -> None:

@@ -86,6 +86,13 @@ def tell_surroundings(job: Job, host: Host, report: Report) -> None:
     report.partial(f"{descriptors[:-1]} {os.getpgrp() == os.getpid()} {badness}")
 
 
+def drive_gpu(job: Job, host: Host, report: Report) -> None:
+    """Take SIGTERM as a driver would: not at all."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    report.doing("asking the driver")
+    time.sleep(60)
+
+
 def leave_helper(job: Job, host: Host, report: Report) -> None:
     """End well, but for a helper that is stuck on the last target."""
     for target in job.targets:
@@ -131,6 +138,7 @@ COLLECTORS = (
     collector("flood_frames", flood_frames),
     collector("flood_doing", flood_doing),
     collector("tell_surroundings", tell_surroundings),
+    Collector(name="drive_gpu", tier=Tier.OUTSIDE, collect=drive_gpu, in_gpu_driver=True),
     collector("leave_helper", leave_helper, Tier.MEMORY),
     collector("big", big),
     collector("foreign", foreign),
