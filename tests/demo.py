@@ -22,7 +22,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="freezeframe-demo-"))
     print("demo: starting the real sglang-router, two engine stand-ins, a harness and a stray client ...", flush=True)
     with Bed.start(wedge="router-dual-leg", stray=True) as bed, running_daemon() as agent:
-        bed.wait_wedged()
+        bed.wait_wedged(settled=True)
         print(f"demo: 30 requests hang; asking the daemon: freezeframe snap {agent.address}\n", flush=True)
         command = [sys.executable, "-m", "freezeframe.client", "snap", agent.address]
         done = subprocess.run(command, cwd=folder, check=False, timeout=60)

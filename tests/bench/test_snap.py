@@ -25,7 +25,7 @@ def test_snap_is_faster_than_the_quick_script(tmp_path: Path) -> None:
     pyspy = Path(sys.executable).with_name("py-spy")
     ours, theirs = [], []
     with Bed.start(wedge="router-dual-leg") as bed, running_daemon() as agent:
-        bed.wait_wedged()
+        bed.wait_wedged(settled=True)
         urls = " ".join([bed.router_metrics_url, *(f"{engine.url}/metrics" for engine in bed.engines.values())])
         command = ["sh", str(script), str(pyspy), str(bed.pids.router), urls, str(bed.logs["router"])]
         command += [str(pid) for pid in bed.pids.all()]
