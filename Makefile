@@ -39,7 +39,7 @@ demo: setup
 
 # Every wedge ten times, every healthy state twenty times.
 e2e: setup
-	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
+	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_STRICT=1 FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
 
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
 bench: setup

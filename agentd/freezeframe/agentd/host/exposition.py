@@ -89,7 +89,7 @@ def parse_workers(text: bytes, pid: int, source: str) -> list[Metric]:
     """What a router knows of its workers: router_worker_healthy and router_worker_load. Raises ValueError."""
     workers = _object(text).get("workers")
     if not isinstance(workers, list):
-        raise ValueError("parsing /workers: no list of workers")  # noqa: TRY004 - the text is wrong, not the call
+        raise ValueError("parsing /workers: no list of workers")
     metrics = []
     for worker in workers[:MAX_SERIES]:
         if not isinstance(worker, dict) or not isinstance(worker.get("url"), str):
@@ -109,7 +109,7 @@ def parse_loads(text: bytes, pid: int, source: str, wall: float) -> list[Metric]
     answer = _object(text)
     loads = answer.get("loads")
     if not isinstance(loads, list):
-        raise ValueError("parsing /v1/loads: no list of loads")  # noqa: TRY004
+        raise ValueError("parsing /v1/loads: no list of loads")
     metrics = []
     for load in loads[:MAX_SERIES]:
         if not isinstance(load, dict):
@@ -135,7 +135,7 @@ def _object(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"parsing {len(text)} bytes of JSON: {type(error).__name__}") from error
     if not isinstance(answer, dict):
-        raise ValueError("parsing JSON: not an object")  # noqa: TRY004
+        raise ValueError("parsing JSON: not an object")
     return answer
 
 
