@@ -205,7 +205,7 @@ def parse(data: bytes, *, pid: int, frames: int, host_tids: Callable[[int], int]
     try:
         dumped = json.loads(data)
         if not isinstance(dumped, list):
-            raise ValueError("not a list")  # noqa: TRY004, TRY301 - as everything else that is no answer
+            raise ValueError("not a list")  # noqa: TRY301 - as everything else that is no answer
         return tuple(_thread(each, pid, frames, host_tids) for each in dumped)
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise ValueError(f"reading py-spy's answer of {len(data)} bytes: {error!r}") from error
