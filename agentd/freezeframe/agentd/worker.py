@@ -68,7 +68,9 @@ def run(collector: Collector, pipe: int, slot: int, *, host: Host, limits: Worke
     """Be the worker; called in the child right after the fork, never returns."""
     status = 1
     try:
-        _isolate(pipe, slot, parent, limits)
+        _isolate(pipe, slot, limits)
+        # The launcher forks from its only thread, so this fires when the launcher ends and never before.
+        end_with_parent(parent, signal.SIGTERM if collector.in_gpu_driver else signal.SIGKILL)
         _collect(collector, host, limits)
         status = 0
     finally:
@@ -76,7 +78,7 @@ def run(collector: Collector, pipe: int, slot: int, *, host: Host, limits: Worke
         os._exit(status)
 
 
-def _isolate(pipe: int, slot: int, parent: int, limits: WorkerLimits) -> None:
+def _isolate(pipe: int, slot: int, limits: WorkerLimits) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -84,8 +86,6 @@ def _isolate(pipe: int, slot: int, parent: int, limits: WorkerLimits) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with suppress(OSError):
         os.setpgid(0, 0)
-    # The launcher forks from its only thread, so this fires when the launcher ends and never before.
-    end_with_parent(parent, signal.SIGKILL)
     # Above the low numbers first, since either may be one of them.
     high_pipe, high_slot = (_duplicate_above(fd) for fd in (pipe, slot))
     null = os.open(os.devnull, os.O_RDWR)
