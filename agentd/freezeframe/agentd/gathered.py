@@ -15,7 +15,14 @@ from freezeframe.judge.model import Outcome, Process, Snapshot
 # Records of a kind that is not listed are kept as they come.
 IDENTITY: dict[str, Callable[[Any], Hashable]] = {
     "processes": lambda process: process.pid,
-    "sockets": lambda socket: (socket.netns, socket.family, socket.local, socket.remote, socket.inode),
+    # A connection gets its inode when it is accepted, which may be between the looks.
+    "sockets": lambda socket: (
+        socket.netns,
+        socket.family,
+        socket.local,
+        socket.remote,
+        0 if socket.family == "tcp" and socket.remote else socket.inode,
+    ),
     "python_threads": lambda thread: (thread.pid, thread.tid, thread.name),
     "native_threads": lambda thread: (thread.pid, thread.tid),
     "asyncio_tasks": lambda task: (task.pid, task.address),

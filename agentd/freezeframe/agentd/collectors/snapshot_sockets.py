@@ -1,30 +1,44 @@
 """snapshot_sockets: TCP and unix-stream sockets of the targets and of whoever is at the other end, owners on both ends.
 
-Reads: sock_diag over netlink (no process is touched), /proc/PID/fd of the targets; of all other processes only while an
-end of a connection has no owner yet. Privilege: CAP_SYS_PTRACE for the descriptors of other users. Cost: 10 to 20
-microseconds per socket of the namespace and look, 5 per descriptor scanned. Cannot see: other network namespaces than
-the agent's (said, PARTIAL), what TLS or HTTP/2 carry, how much of an answer is still to come.
+Reads: sock_diag over netlink (no process is touched) in the network namespaces of the targets, /proc/PID/fd of the
+targets; of all other processes only while an end of a connection has no owner yet. Privilege: CAP_SYS_PTRACE for the
+descriptors of other users, CAP_SYS_ADMIN for other namespaces (without it /proc/PID/net/tcp: no ages, no byte counts).
+Cost: 10 microseconds per socket of a namespace and 20 per record, each look; 4 per descriptor scanned.
 
-A process at the other end that itself listens (a proxy, a gateway) brings its own connections too, to a fixpoint.
-Two looks: the first is handed over at once and the targets are reported done; ages are those of the last look.
+Which processes: the targets, and all that is connected to them. Of a client only its connections to them are brought; a
+client that itself serves others (a proxy, a gateway) brings all of its own, so do the servers that targets use, and so
+on through `_ROUNDS` processes. The agent's own connections are left out, also from a listener's backlog.
+
+Cannot see: what TLS or HTTP/2 carry, how much of an answer is still to come, TIME-WAIT, the other end of a connection
+through address translation. `opened_age_ms` is known only while one direction has carried no byte; a retransmission
+makes `last_out_age_ms` young, `last_ack_age_ms` it does not.
+Two looks: the first is handed over at once and the targets are reported done; ages are those of the last look. All that
+a connection has carried when it is new at the second look was carried in the window.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.host import Host, sock_diag
+from freezeframe.agentd.host import Host, namespaces
 from freezeframe.agentd.host.descriptors import Owners
-from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket, UnixSocket
+from freezeframe.agentd.host.http_probe import PROBE_SOURCE
+from freezeframe.agentd.host.sock_diag import LISTEN, SYN_SENT, SockDiagError, TcpSocket, UnixSocket
+from freezeframe.agentd.host.socket_graph import Graph, Net
 from freezeframe.agentd.host.text import escape
 from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE, Job
 from freezeframe.judge.model import Snapshot, Socket
 
-# Hops from a target to the last process whose connections are brought: client, gateway, proxy, and one to spare.
+# Processes from a target to the last one whose own connections are all brought: gateway, proxy, and one to spare.
 _ROUNDS = 4
+# Namespaces that are searched for the other ends of connections.
+_NAMESPACES = 64
 # Records in one part.
 _BATCH = 1000
 _NAME_BYTES = 108
@@ -32,19 +46,19 @@ _NAME_BYTES = 108
 
 def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over Socket records; see the module docstring."""
-    look = _Look(job, host, report)
-    first = look.take()
-    _hand_over(report, [replace(each, lasting=not job.window_ms) for each in first])
+    looks = _Looks(job, host, report)
+    first = looks.take(lasting=not job.window_ms)
+    _hand_over(report, first)
     for target in job.targets:
         report.done(target.pid)
     if job.window_ms:
         report.doing(f"waiting {job.window_ms:.0f} ms for the second look")
         host.clock.sleep(job.window_ms / 1000.0)
-        _hand_over(report, _compare(first, look.take()))
+        _hand_over(report, _compare(first, looks.take(lasting=False)))
 
 
-class _Look:
-    """Looks at the sockets; remembers who owns what."""
+class _Looks:
+    """Takes looks at the sockets; remembers between them who owns what."""
 
     def __init__(self, job: Job, host: Host, report: Report) -> None:
         self._proc = host.proc()
@@ -52,183 +66,269 @@ class _Look:
         self._cap = job.caps.sockets
         self._owners = Owners()
         self._own = _agent_pids(self._proc)
-        self._netns = _namespace(self._proc, "self")
-        self._targets: set[int] = set()
-        for target in job.targets:
-            namespace = _namespace(self._proc, target.pid)
-            if namespace in (self._netns, 0):
-                self._targets.add(target.pid)
-            else:
-                report.missed(target.pid, f"lives in network namespace {namespace}, which is not read")
+        self._targets = {target.pid for target in job.targets}
+        # Processes at the ends, of the look before.
+        self._known: set[int] = set()
+        # Sockets that no process on this host has open, although all were asked.
+        self._unowned: set[int] = set()
+        # Namespace -> a process in it; None for the agent's own.
+        self._home = namespaces.namespace_of(self._proc, "self")
+        others = namespaces.namespaces_of(self._proc, sorted(self._targets))
+        self._namespaces: dict[int, int | None] = {self._home: None, **others, self._home: None}
+        self._searched = False
+        self._told: set[str] = set()
 
-    def take(self) -> list[Socket]:
+    def take(self, *, lasting: bool) -> list[Socket]:
         self._report.doing("asking the kernel for TCP and unix sockets")
-        try:
-            tcp, unix = sock_diag.tcp_sockets(), sock_diag.unix_sockets()
-        except sock_diag.SockDiagError as error:
-            raise UnavailableError(str(error), "load tcp_diag and unix_diag: modprobe -a tcp_diag unix_diag") from error
+        graph = Graph()
+        for namespace, pid in self._namespaces.items():
+            self._read(graph, namespace, pid)
         self._report.doing("reading descriptors of the targets")
-        self._owners.forget(self._owners.scanned)
-        self._owners.scan(self._proc, self._targets)
-        ends = {(each.local, each.remote): each for each in tcp if each.remote}
-        watched = self._closure(tcp, unix, ends)
-        if self._owners.denied & watched:
-            denied = ", ".join(map(str, sorted(self._owners.denied & watched)[:8]))
-            self._report.partial(
-                f"reading descriptors of pid {denied}: permission denied",
+        self._owners.scan(self._proc, self._targets | self._known)
+        if not self._searched and graph.has_open_ends(
+            inode for pid in self._targets for inode in self._owners.inodes(pid)
+        ):
+            self._search_namespaces(graph)
+        whole, ends = self._closure(graph)
+        self._known = whole | ends
+        if denied := sorted(self._owners.denied & whole):
+            self._tell(
+                f"reading descriptors of pid {', '.join(map(str, denied[:8]))}: permission denied",
                 "run the agent as root or grant CAP_SYS_PTRACE",
             )
-        records = self._tcp_records(tcp, ends, watched) + self._unix_records(unix)
+        records = list(_Records(graph, self._owners, whole, self._own).all(lasting=lasting))
         if len(records) > self._cap:
-            self._report.partial(f"{len(records) - self._cap} of {len(records)} sockets left out", "")
+            records.sort(key=lambda one: one.pid not in self._targets and one.peer_pid not in self._targets)
+            self._tell(f"{len(records) - self._cap} of {len(records)} sockets left out", "")
             del records[self._cap :]
         return records
 
-    def _closure(
-        self, tcp: list[TcpSocket], unix: list[UnixSocket], ends: dict[tuple[str, str], TcpSocket]
-    ) -> set[int]:
-        """The targets, whoever is at the other end of their connections, and so on through processes that listen."""
-        watched = set(self._targets)
-        frontier = set(self._targets)
-        by_inode = {each.inode: each for each in tcp if each.inode}
-        waiting: dict[int, list[TcpSocket]] = {}
-        for each in tcp:
-            if not each.inode and each.remote:
-                waiting.setdefault(each.local_port, []).append(each)
-        unix_peers = {each.inode: each.peer_inode for each in unix if each.peer_inode}
+    def _read(self, graph: Graph, namespace: int, pid: int | None) -> None:
+        try:
+            found = namespaces.sockets_of(self._proc, pid)
+        except SockDiagError as error:
+            if pid is None:
+                hint = "load tcp_diag and unix_diag: modprobe -a tcp_diag unix_diag"
+                raise UnavailableError(str(error), hint) from error
+            self._tell(f"network namespace {namespace} of pid {pid}: {error}", "grant CAP_SYS_ADMIN")
+            return
+        if found.coarse:
+            self._tell(
+                f"network namespace {namespace} of pid {pid}: no ages, bytes and unix sockets: {found.coarse}",
+                "grant CAP_SYS_ADMIN",
+            )
+        graph.add(namespace, found)
+
+    def _closure(self, graph: Graph) -> tuple[set[int], set[int]]:
+        """Processes of which all sockets are brought, and all of which at least those that lead to these."""
+        whole, ends = set(self._targets), set(self._targets)
+        # Whoever connects to these is looked for, and whom these connect to.
+        served, using = set(self._targets), set(self._targets)
         for _ in range(_ROUNDS):
-            wanted: set[int] = set()
-            for pid in frontier:
-                for inode in self._owners.inodes(pid):
-                    one = by_inode.get(inode)
-                    if one is not None:
-                        # Of a listener also the ends of those that wait to be accepted.
-                        near = waiting.get(one.local_port, ()) if one.state == LISTEN else (one,)
-                        ours = (ends.get((each.remote, each.local)) for each in near)
-                        wanted.update(other.inode for other in ours if other is not None)
-                    elif inode in unix_peers and pid in self._targets:
-                        wanted.add(unix_peers[inode])
-            wanted.discard(0)
-            if any(not self._owners.of(inode) for inode in wanted):
-                self._scan_everybody()
-            found = {pid for inode in wanted for pid, _ in self._owners.of(inode)} - watched - self._own
-            watched |= found
-            frontier = {pid for pid in found if self._listens(pid, by_inode)}
-            if not frontier:
+            inodes = (
+                {inode for pid in served for inode in graph.clients(self._owners.inodes(pid))},
+                {inode for pid in using for inode in graph.servers(self._owners.inodes(pid))},
+                {inode for pid in served for inode in graph.unix_peers(self._owners.inodes(pid))},
+            )
+            self._find_owners(set().union(*inodes))
+            clients, servers, others = (
+                {pid for inode in kind for pid, _ in self._owners.of(inode)} - self._own for kind in inodes
+            )
+            ends |= clients | servers | others
+            served = {pid for pid in clients - whole if graph.serves(self._owners.inodes(pid))}
+            using = servers - whole
+            if not (served or using):
                 break
-        return watched
+            whole |= served | using
+        return whole, ends
 
-    def _scan_everybody(self) -> None:
+    def _find_owners(self, inodes: set[int]) -> None:
+        """Have every process asked for its descriptors, unless all these have owners or are known to have none."""
+        if all(self._owners.of(inode) or inode in self._unowned for inode in inodes):
+            return
         self._report.doing("reading descriptors of all processes for the other ends")
-        everybody = (int(name) for name in os.listdir(self._proc) if name.isdecimal())
-        self._owners.scan(self._proc, (pid for pid in everybody if pid not in self._own))
+        everybody = [int(name) for name in os.listdir(self._proc) if name.isdecimal()]
+        self._owners.scan(self._proc, everybody)
+        self._unowned |= {inode for inode in inodes if not self._owners.of(inode)}
 
-    def _listens(self, pid: int, by_inode: dict[int, TcpSocket]) -> bool:
+    def _search_namespaces(self, graph: Graph) -> None:
+        """Read the other namespaces of this host, once: the other end of a connection may be in a container."""
+        self._searched = True
+        found = namespaces.namespaces_of(self._proc, (int(name) for name in os.listdir(self._proc) if name.isdecimal()))
+        for namespace, pid in list(found.items())[:_NAMESPACES]:
+            if namespace not in self._namespaces:
+                self._namespaces[namespace] = pid
+                self._read(graph, namespace, pid)
+
+    def _tell(self, detail: str, hint: str) -> None:
+        """Say once what is missing."""
+        if detail not in self._told:
+            self._told.add(detail)
+            self._report.partial(detail, hint)
+
+
+class _Records:
+    """Writes one look down as Socket records."""
+
+    def __init__(self, graph: Graph, owners: Owners, whole: set[int], own: set[int]) -> None:
+        """`whole`: processes of which every socket counts; `own`: the agent's, of which none does."""
+        self._graph = graph
+        self._owners = owners
+        self._whole = whole
+        self._own = own
+        # Listener -> connections of the agent in its accept queue.
+        self._agents: Counter[int] = Counter()
+
+    def all(self, *, lasting: bool) -> Iterator[Socket]:
+        listeners = []
+        for net in self._graph.nets:
+            for one in net.tcp:
+                if one.state == LISTEN:
+                    listeners.append((net.namespace, one))
+                elif (record := self._connection(net, one, lasting=lasting)) is not None:
+                    yield record
+        for namespace, one in listeners:
+            owners = self._owners.of(one.inode)
+            if self._counts(owners):
+                yield self._listener(namespace, one, owners, lasting=lasting)
+        for namespace, each in self._graph.unix.values():
+            record = self._unix(namespace, each, lasting=lasting)
+            if record is not None:
+                yield record
+
+    def _counts(self, owners: list[tuple[int, int]]) -> bool:
+        return any(pid in self._whole for pid, _ in owners)
+
+    def _agents_own(self, owners: list[tuple[int, int]]) -> bool:
+        return any(pid in self._own for pid, _ in owners)
+
+    def _connection(self, net: Net, one: TcpSocket, *, lasting: bool) -> Socket | None:
+        owners = self._owners.of(one.inode) if one.inode else []
+        other = self._graph.mirror(net, one)
+        peers = self._owners.of(other.inode) if other is not None and other.inode else []
+        listener = net.listener(one)
+        waits = not owners and listener is not None and self._counts(self._owners.of(listener.inode))
+        # The other end of a connection that waits in a watched listener, too.
+        meets = other is not None and not peers and self._meets(other)
+        if not (self._counts(owners) or self._counts(peers) or waits or meets):
+            return None
+        if self._agents_own(owners) or self._agents_own(peers) or _is_probe(one):
+            if waits and listener is not None:
+                self._agents[listener.inode] += 1
+            return None
+        return _connection(one, owners, other, peers, net.namespace, accepted=listener is not None, lasting=lasting)
+
+    def _meets(self, other: TcpSocket) -> bool:
         return any(
-            one.state == LISTEN for inode in self._owners.inodes(pid) if (one := by_inode.get(inode)) is not None
+            self._counts(self._owners.of(listener.inode))
+            for net in self._graph.nets
+            if (listener := net.listener(other)) is not None
         )
 
-    def _tcp_records(
-        self, tcp: list[TcpSocket], ends: dict[tuple[str, str], TcpSocket], watched: set[int]
-    ) -> list[Socket]:
-        listeners = {each.local_port: each for each in tcp if each.state == LISTEN}
-        records = []
-        for each in tcp:
-            owners = self._owners.of(each.inode) if each.inode else []
-            other = ends.get((each.remote, each.local)) if each.remote else None
-            peers = self._owners.of(other.inode) if other is not None and other.inode else []
-            listener = listeners.get(each.local_port) if each.state != LISTEN else None
-            ours = any(pid in watched for pid, _ in owners)
-            # A connection without owner waits in the accept queue of the listener on its port, or is closing.
-            waiting = not owners and listener is not None and self._owned(listener, watched)
-            closing = not owners and any(pid in watched for pid, _ in peers)
-            if not (ours or waiting or closing) or any(pid in self._own for pid, _ in (*owners, *peers)):
-                continue
-            records.append(self._tcp_record(each, owners, other, peers, accepted=listener is not None))
-        return records
-
-    def _owned(self, one: TcpSocket, watched: set[int]) -> bool:
-        return any(pid in watched for pid, _ in self._owners.of(one.inode))
-
-    def _tcp_record(
-        self,
-        one: TcpSocket,
-        owners: list[tuple[int, int]],
-        other: TcpSocket | None,
-        peers: list[tuple[int, int]],
-        *,
-        accepted: bool,
-    ) -> Socket:
-        base = Socket(
+    def _listener(self, namespace: int, one: TcpSocket, owners: list[tuple[int, int]], *, lasting: bool) -> Socket:
+        waiting = max(0, one.receive_queue - self._agents[one.inode])
+        return Socket(
             family="tcp",
             state=one.state,
             local=one.local,
-            remote=one.remote,
-            pid=owners[0][0] if owners else None,
-            fd=owners[0][1] if owners else None,
-            peer_pid=peers[0][0] if peers else None,
-            peer_fd=peers[0][1] if peers else None,
-            peer_inode=other.inode if other is not None else None,
-            recv_queue=float(one.receive_queue),
-            send_queue=0.0 if one.state == LISTEN else float(one.send_queue),
+            pid=owners[0][0],
+            fd=owners[0][1],
+            recv_queue=float(waiting),
+            backlog=waiting,
+            backlog_limit=one.send_queue or None,
             inode=one.inode,
-            netns=float(self._netns),
+            netns=float(namespace),
             shared_with=tuple(pid for pid, _ in owners[1:]),
-            accepted=accepted,
-        )
-        if one.state == LISTEN:
-            return replace(base, backlog=one.receive_queue, backlog_limit=one.send_queue)
-        info = one.info
-        if info is None:
-            return base
-        # last_data_sent and last_data_received count from the connection's start while there was none.
-        sent = info.bytes_sent if info.bytes_sent is not None else info.bytes_acked
-        return replace(
-            base,
-            last_in_age_ms=float(info.last_data_received_ms) if info.bytes_received else None,
-            last_out_age_ms=float(info.last_data_sent_ms) if sent else None,
-            last_ack_age_ms=float(info.last_ack_received_ms),
-            bytes_in=float(info.bytes_received),
-            bytes_out=float(info.bytes_acked),
-            retransmits_total=info.total_retransmits,
-            retransmits_now=info.retransmits_now,
-            unacked=info.unacked,
-            unsent_bytes=None if info.unsent_bytes is None else float(info.unsent_bytes),
-            rtt_ms=info.rtt_ms,
-            peer_window_bytes=None if info.peer_window_bytes is None else float(info.peer_window_bytes),
+            lasting=lasting,
         )
 
-    def _unix_records(self, unix: list[UnixSocket]) -> list[Socket]:
-        names = {each.inode: each.name for each in unix}
-        records = []
-        for each in unix:
-            owners = self._owners.of(each.inode)
-            if not any(pid in self._targets for pid, _ in owners) or any(pid in self._own for pid, _ in owners):
-                continue
-            peers = self._owners.of(each.peer_inode) if each.peer_inode else []
-            listens = each.state == LISTEN
-            records.append(
-                Socket(
-                    family="unix",
-                    state=each.state,
-                    local=_unix_name(each.name),
-                    remote=_unix_name(names.get(each.peer_inode, b"")) if each.peer_inode else "",
-                    pid=owners[0][0],
-                    fd=owners[0][1],
-                    peer_pid=peers[0][0] if peers else None,
-                    peer_fd=peers[0][1] if peers else None,
-                    peer_inode=each.peer_inode or None,
-                    recv_queue=float(each.receive_queue),
-                    send_queue=0.0 if listens else float(each.send_queue),
-                    backlog=each.receive_queue if listens else None,
-                    backlog_limit=each.send_queue if listens else None,
-                    inode=each.inode,
-                    netns=float(self._netns),
-                    shared_with=tuple(pid for pid, _ in owners[1:]),
-                    accepted=bool(each.name) and not listens,
-                )
-            )
-        return records
+    def _unix(self, namespace: int, one: UnixSocket, *, lasting: bool) -> Socket | None:
+        owners = self._owners.of(one.inode)
+        peers = self._owners.of(one.peer_inode) if one.peer_inode else []
+        if not (self._counts(owners) or (owners and self._counts(peers))):
+            return None
+        if self._agents_own(owners) or self._agents_own(peers):
+            return None
+        listens = one.state == LISTEN
+        _, other = self._graph.unix.get(one.peer_inode, (0, None))
+        return Socket(
+            family="unix",
+            state=one.state,
+            local=_unix_name(one.name),
+            remote=_unix_name(other.name) if other is not None else "",
+            pid=owners[0][0],
+            fd=owners[0][1],
+            peer_pid=peers[0][0] if peers else None,
+            peer_fd=peers[0][1] if peers else None,
+            peer_inode=one.peer_inode or None,
+            recv_queue=float(one.receive_queue),
+            # What the other end has not read; the kernel tells the sender only how much memory that takes.
+            send_queue=0.0 if listens or other is None else float(other.receive_queue),
+            backlog=one.receive_queue if listens else None,
+            backlog_limit=one.send_queue if listens else None,
+            inode=one.inode,
+            netns=float(namespace),
+            shared_with=tuple(pid for pid, _ in owners[1:]),
+            accepted=bool(one.name) and not listens,
+            lasting=lasting,
+        )
+
+
+def _connection(
+    one: TcpSocket,
+    owners: list[tuple[int, int]],
+    other: TcpSocket | None,
+    peers: list[tuple[int, int]],
+    namespace: int,
+    *,
+    accepted: bool,
+    lasting: bool,
+) -> Socket:
+    info = one.info
+    last_in = last_out = opened = None
+    if info is not None:
+        # Until the first byte, the kernel counts these from the connection's start.
+        sent = info.bytes_delivered if info.bytes_sent is None else info.bytes_sent
+        last_in = float(info.last_data_received_ms) if info.bytes_received else None
+        last_out = float(info.last_data_sent_ms) if sent else None
+        if last_in is None:
+            opened = float(info.last_data_received_ms)
+        elif last_out is None:
+            opened = float(info.last_data_sent_ms)
+    return Socket(
+        family="tcp",
+        state=one.state,
+        local=one.local,
+        remote=one.remote,
+        pid=owners[0][0] if owners else None,
+        fd=owners[0][1] if owners else None,
+        peer_pid=peers[0][0] if peers else None,
+        peer_fd=peers[0][1] if peers else None,
+        peer_inode=other.inode if other is not None else None,
+        recv_queue=float(one.receive_queue),
+        send_queue=float(one.send_queue),
+        inode=one.inode,
+        netns=float(namespace),
+        shared_with=tuple(pid for pid, _ in owners[1:]),
+        accepted=accepted,
+        lasting=lasting,
+        last_in_age_ms=last_in,
+        last_out_age_ms=last_out,
+        opened_age_ms=opened,
+        last_ack_age_ms=None if info is None or one.state == SYN_SENT else float(info.last_ack_received_ms),
+        bytes_in=None if info is None else float(info.bytes_received),
+        bytes_out=None if info is None else float(info.bytes_delivered),
+        retransmits_total=None if info is None else info.total_retransmits,
+        retransmits_now=None if info is None else info.retransmits_now,
+        unacked=None if info is None else info.unacked,
+        unsent_bytes=None if info is None or info.unsent_bytes is None else float(info.unsent_bytes),
+        rtt_ms=None if info is None else info.rtt_ms,
+        peer_window_bytes=None if info is None or info.peer_window_bytes is None else float(info.peer_window_bytes),
+    )
+
+
+def _is_probe(one: TcpSocket) -> bool:
+    return one.remote.startswith(f"{PROBE_SOURCE}:") or one.local.startswith(f"{PROBE_SOURCE}:")
 
 
 def _compare(first: list[Socket], second: list[Socket]) -> list[Socket]:
@@ -236,37 +336,34 @@ def _compare(first: list[Socket], second: list[Socket]) -> list[Socket]:
     before = {_key(each): each for each in first}
     records = []
     for now in second:
-        was = before.pop(_key(now), None)
-        if was is None:
-            records.append(now)
-            continue
+        was = before.get(_key(now))
         records.append(
             replace(
                 now,
-                recv_queue=was.recv_queue,
-                send_queue=was.send_queue,
-                backlog=was.backlog,
+                recv_queue=now.recv_queue if was is None else was.recv_queue,
+                send_queue=now.send_queue if was is None else was.send_queue,
+                backlog=now.backlog if was is None else was.backlog,
                 recv_queue_after=now.recv_queue,
                 send_queue_after=now.send_queue,
-                bytes_in_delta=_minus(now.bytes_in, was.bytes_in),
-                bytes_out_delta=_minus(now.bytes_out, was.bytes_out),
-                retransmits_delta=(
-                    max(0, now.retransmits_total - was.retransmits_total)
-                    if now.retransmits_total is not None and was.retransmits_total is not None
-                    else None
-                ),
-                lasting=True,
+                bytes_in_delta=_minus(now.bytes_in, was.bytes_in if was else 0.0),
+                bytes_out_delta=_minus(now.bytes_out, was.bytes_out if was else 0.0),
+                retransmits_delta=_minus(now.retransmits_total, was.retransmits_total if was else 0),
+                lasting=was is not None,
             )
         )
     return records
 
 
-def _minus(now: float | None, was: float | None) -> float | None:
-    return None if now is None or was is None else max(0.0, now - was)
+_T = TypeVar("_T", int, float)
 
 
-def _key(one: Socket) -> tuple[str, str, str, int]:
-    return one.family, one.local, one.remote, one.inode
+def _minus(now: _T | None, was: _T | None) -> _T | None:
+    return None if now is None or was is None else max(now - now, now - was)
+
+
+def _key(one: Socket) -> tuple[float, str, str, str, int]:
+    """Identity of a socket; a connection keeps it while it is accepted, when it gets its inode."""
+    return one.netns, one.family, one.local, one.remote, 0 if one.family == "tcp" and one.remote else one.inode
 
 
 def _hand_over(report: Report, records: list[Socket]) -> None:
@@ -276,16 +373,6 @@ def _hand_over(report: Report, records: list[Socket]) -> None:
 
 def _unix_name(name: bytes) -> str:
     return escape(b"@" + name[1:] if name.startswith(b"\0") else name.rstrip(b"\0"), _NAME_BYTES)
-
-
-def _namespace(proc: str, pid: int | str) -> int:
-    """Inode of a network namespace; 0 when it cannot be known."""
-    try:
-        link = os.readlink(f"{proc}/{pid}/ns/net")
-    except OSError:
-        return 0
-    number = link.removeprefix("net:[").removesuffix("]")
-    return int(number) if number.isdecimal() else 0
 
 
 def _agent_pids(proc: str) -> set[int]:

@@ -11,14 +11,17 @@ _PREFIX = "socket:["
 def sockets_of(directory: str) -> dict[int, int]:
     """Inode -> descriptor of the sockets of one process ("/proc/4711"). Raises OSError."""
     found = {}
-    path = f"{directory}/fd"
-    for name in os.listdir(path):
-        try:
-            link = os.readlink(f"{path}/{name}")
-        except FileNotFoundError:
-            continue  # closed meanwhile
-        if link.startswith(_PREFIX):
-            found[int(link[len(_PREFIX) : -1])] = int(name)
+    table = os.open(f"{directory}/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in os.listdir(table):
+            try:
+                link = os.readlink(name, dir_fd=table)
+            except FileNotFoundError:
+                continue  # closed meanwhile
+            if link.startswith(_PREFIX):
+                found[int(link[len(_PREFIX) : -1])] = int(name)
+    finally:
+        os.close(table)
     return found
 
 
@@ -27,42 +30,39 @@ class Owners:
 
     def __init__(self) -> None:
         """Nothing scanned yet."""
-        self._owners: dict[int, list[tuple[int, int]]] = {}
-        self.scanned: set[int] = set()
+        self._by_inode: dict[int, dict[int, int]] = {}
+        self._by_pid: dict[int, dict[int, int]] = {}
         # Processes whose descriptors may not be listed.
         self.denied: set[int] = set()
 
     def scan(self, proc: str, pids: Iterable[int]) -> None:
-        """Read the descriptor tables of these processes; one that has ended has none."""
+        """Read the descriptor tables of these processes, also if they were read before; one that has ended has none."""
         for pid in pids:
-            if pid in self.scanned:
-                continue
-            self.scanned.add(pid)
             try:
                 found = sockets_of(f"{proc}/{pid}")
             except PermissionError:
                 self.denied.add(pid)
-                continue
+                found = {}
             except OSError:
-                continue
+                found = {}
+            for inode in self._by_pid.get(pid, ()):
+                self._by_inode[inode].pop(pid, None)
+            self._by_pid[pid] = found
             for inode, descriptor in found.items():
-                self._owners.setdefault(inode, []).append((pid, descriptor))
+                self._by_inode.setdefault(inode, {})[pid] = descriptor
 
-    def forget(self, pids: Iterable[int]) -> None:
-        """Drop what is known of these, to scan them again."""
-        gone = set(pids)
-        self.scanned -= gone
-        for inode, owners in list(self._owners.items()):
-            kept = [owner for owner in owners if owner[0] not in gone]
-            if kept:
-                self._owners[inode] = kept
-            else:
-                del self._owners[inode]
+    @property
+    def scanned(self) -> frozenset[int]:
+        """Processes whose descriptors were asked for."""
+        return frozenset(self._by_pid)
 
     def of(self, inode: int) -> list[tuple[int, int]]:
         """(pid, descriptor) of each process that has it open, lowest pid first."""
-        return sorted(self._owners.get(inode, ()))
+        owners = self._by_inode.get(inode)
+        if not owners:
+            return []
+        return sorted(owners.items()) if len(owners) > 1 else list(owners.items())
 
-    def inodes(self, pid: int) -> list[int]:
+    def inodes(self, pid: int) -> Iterable[int]:
         """Sockets of one process."""
-        return [inode for inode, owners in self._owners.items() if any(owner == pid for owner, _ in owners)]
+        return self._by_pid.get(pid, {})
