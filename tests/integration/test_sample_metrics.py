@@ -15,7 +15,8 @@ from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.host import Clock, Host, procfs, sock_diag
 from freezeframe.agentd.jobs import Caps
 from freezeframe.judge.model import Process
-from tests.support.report import Kept, run, target, until
+from tests.support.report import run, target, until
+from tests.support.reports import KeptReport
 
 pytestmark = pytest.mark.needs("root")
 
@@ -61,41 +62,41 @@ def engine(tmp_path: object) -> Iterator[tuple[subprocess.Popen[str], int, str]]
     process.communicate()
 
 
-def sample(pid: int, product: str = "sglang", role: Process.Role = ROLE.ENGINE_HTTP, **options: object) -> Kept:
+def sample(pid: int, product: str = "sglang", role: Process.Role = ROLE.ENGINE_HTTP, **options: object) -> KeptReport:
     return run(SAMPLE_METRICS, [target(pid, role=role, product=product)], **options)  # type: ignore[arg-type]
 
 
-def endpoints(kept: Kept) -> dict[str, tuple[int, str]]:
-    return {one.path: (one.status, one.error) for one in kept.snapshot.endpoints}
+def endpoints(kept: KeptReport) -> dict[str, tuple[int, str]]:
+    return {one.path: (one.status, one.error) for one in kept.snapshot().endpoints}
 
 
 def test_an_engine_is_asked_what_is_passive_and_no_more(engine: tuple[subprocess.Popen[str], int, str]) -> None:
     process, port, asked = engine
     kept = sample(process.pid, window_ms=50.0)
     address = f"127.0.0.1:{port}"
-    assert {(one.address, one.path, one.status, one.error, one.purpose) for one in kept.snapshot.endpoints} == {
+    assert {(one.address, one.path, one.status, one.error, one.purpose) for one in kept.snapshot().endpoints} == {
         (address, "/model_info", 200, "", "liveness"),
         (address, "/metrics", 200, "", "metrics"),
     }
-    values = {one.name: (one.value, one.delta, one.age_ms, one.pid, one.source) for one in kept.snapshot.metrics}
+    values = {one.name: (one.value, one.delta, one.age_ms, one.pid, one.source) for one in kept.snapshot().metrics}
     source = f"http {address}/metrics"
     assert values["sglang:generation_tokens_total"] == (14.0, 7.0, None, process.pid, source)
     assert values["sglang:num_running_reqs"] == (29.0, 0.0, None, process.pid, source)
     with open(asked, encoding="ascii") as stream:
         assert stream.read().split() == ["/model_info", "/metrics", "/metrics"]
     assert kept.finished == [process.pid]
-    assert (kept.missed_pids, kept.partials) == ({}, [])
+    assert (kept.misses, kept.partials) == ({}, [])
 
 
 def test_one_look_has_no_delta(engine: tuple[subprocess.Popen[str], int, str]) -> None:
-    values = {one.name: (one.value, one.delta) for one in sample(engine[0].pid).snapshot.metrics}
+    values = {one.name: (one.value, one.delta) for one in sample(engine[0].pid).snapshot().metrics}
     assert values["sglang:generation_tokens_total"] == (7.0, None)
 
 
 def test_a_cap_on_bytes_leaves_the_whole_lines(engine: tuple[subprocess.Popen[str], int, str]) -> None:
     kept = sample(engine[0].pid, caps=Caps(metric_bytes=150))
     assert endpoints(kept)["/metrics"] == (200, "answer cut after 150 bytes")
-    assert [(one.name, one.value) for one in kept.snapshot.metrics] == [("sglang:generation_tokens_total", 7.0)]
+    assert [(one.name, one.value) for one in kept.snapshot().metrics] == [("sglang:generation_tokens_total", 7.0)]
 
 
 def test_a_stopped_process_is_not_asked(engine: tuple[subprocess.Popen[str], int, str]) -> None:
@@ -147,7 +148,7 @@ def test_the_second_look_of_one_does_not_wait_for_another_that_is_silent(
             window_ms=10.0,
         )
         assert time.monotonic() - begin >= 1.0
-    values = {one.name: one.delta for one in kept.snapshot.metrics}
+    values = {one.name: one.delta for one in kept.snapshot().metrics}
     assert values["sglang:generation_tokens_total"] == 7.0
     assert slept == []
     assert kept.finished == [engine[0].pid, os.getpid()]
@@ -157,8 +158,8 @@ def test_what_may_speak_another_protocol_is_never_asked() -> None:
     """ZeroMQ takes an HTTP request for a message: with two listeners alike, neither is touched."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as one, socket.create_server(("127.0.0.1", 0)) as other:
         kept = sample(os.getpid(), "sglang")
-        assert kept.snapshot.endpoints == ()
-        (why,) = kept.missed_pids.values()
+        assert kept.snapshot().endpoints == ()
+        (why,) = kept.misses.values()
         assert "which one speaks HTTP is unclear" in why
         assert [waiting(each.getsockname()[1]) for each in (one, other)] == [0, 0]
 
@@ -193,7 +194,7 @@ def test_a_router_of_two_listeners() -> None:
         ("api", "/liveness"), ("api", "/readiness"), ("api", "/workers"), ("exporter", "/metrics"),
     ]  # fmt: skip
     assert endpoints(kept)["/metrics"][0] == 200
-    assert {(one.name, one.value) for one in kept.snapshot.metrics} == {
+    assert {(one.name, one.value) for one in kept.snapshot().metrics} == {
         ("router_worker_healthy", 1.0), ("router_worker_load", 3.0),
     }  # fmt: skip
 
@@ -202,4 +203,4 @@ def test_a_target_that_is_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     kept = run(SAMPLE_METRICS, [target(child.pid, role=ROLE.ENGINE_HTTP, product="sglang")])
-    assert (kept.snapshot.endpoints, kept.missed_pids, kept.finished) == ((), {}, [child.pid])
+    assert (kept.snapshot().endpoints, kept.misses, kept.finished) == ((), {}, [child.pid])
