@@ -91,29 +91,43 @@ def test_a_zombie_a_gone_one_and_another_one_with_the_pid(tmp_path: Path) -> Non
     assert kept.finished == [7, 9]
 
 
-def stall(tree: ProcTree, pid: int, call: bytes) -> None:
+def stall(tree: ProcTree, pid: int, call: bytes, where: bytes) -> None:
     directory = tree.add(pid, tids=(pid, pid + 1))
     thread = directory / "task" / str(pid + 1)
     (thread / "stat").write_bytes((thread / "stat").read_bytes().replace(b") S", b") D"))
-    (thread / "wchan").write_bytes(b"rwsem_down_write_slowpath")
+    (thread / "wchan").write_bytes(where)
     (thread / "syscall").write_bytes(call)
+
+
+MMAP = b"9 0x0 0x1000 0x3 0x22 0x0 0x0 0x7ffc 0x7f10\n"
+FAULT = b"-1 0x7ffc 0x7f10\n"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of x86_64")
 @pytest.mark.parametrize(
-    ("call", "where"),
-    [(b"9 0x0 0x1000 0x3 0x22 0x0 0x0 0x7ffc 0x7f10\n", "mmap"), (b"-1 0x7ffc 0x7f10\n", "a page fault")],
+    ("call", "wchan", "where"),
+    [(MMAP, b"vm_mmap_pgoff", "mmap"), (MMAP, b"0", "mmap"), (FAULT, b"do_user_addr_fault", "a page fault")],
 )
-def test_a_stalled_memory_lock_is_seen_and_left_alone(tmp_path: Path, call: bytes, where: str) -> None:
-    stall(ProcTree(tmp_path), 100, call)
+def test_a_stalled_memory_lock_is_seen_and_left_alone(tmp_path: Path, call: bytes, wchan: bytes, where: str) -> None:
+    stall(ProcTree(tmp_path), 100, call, wchan)
     os.unlink(tmp_path / "proc/100/cmdline")
     kept = run(READ_COMMAND_LINES, [Target(pid=100, start_ticks=1000)], host=Host(root=tmp_path))
     assert kept.snapshot().processes == (Process(pid=100, memory_blocked=True),)
     assert kept.misses == {100: f"thread 101 waits for the memory lock in {where}: left alone"}
 
 
-def test_another_semaphore_is_no_stall(tmp_path: Path) -> None:
-    stall(ProcTree(tmp_path), 100, b"1 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffc 0x7f10\n")
+@pytest.mark.parametrize(
+    ("call", "wchan"),
+    [
+        (b"1 0x3 0x0 0x1 0x0 0x0 0x0 0x7ffc 0x7f10\n", b"rwsem_down_write_slowpath"),
+        (b"58 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f10\n", b"kernel_clone"),
+        (MMAP, b"folio_wait_bit_common"),
+        (FAULT, b"folio_wait_bit_common"),
+        (FAULT, b"0"),
+    ],
+)
+def test_another_wait_is_no_stall(tmp_path: Path, call: bytes, wchan: bytes) -> None:
+    stall(ProcTree(tmp_path), 100, call, wchan)
     process = read(tmp_path, 100)
     assert process is not None
     assert process.argv_source == "own"
