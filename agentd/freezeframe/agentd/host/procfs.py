@@ -148,12 +148,6 @@ def parse_stat(data: bytes, path: str = "stat") -> Stat:
         raise UnreadableError(f"reading {path}: {error}") from error
 
 
-_UID = re.compile(rb"^Uid:\t(\d+)", re.MULTILINE)
-_TRACER_PID = re.compile(rb"^TracerPid:\t(\d+)", re.MULTILINE)
-_NAMESPACE_PIDS = re.compile(rb"^NSpid:((?:\t\d+)+)", re.MULTILINE)
-_SWITCHES = re.compile(rb"^voluntary_ctxt_switches:\t(\d+)\nnonvoluntary_ctxt_switches:\t(\d+)", re.MULTILINE)
-
-
 def status(directory: str) -> Status:
     """Read `status`. Raises ProcfsError."""
     path = f"{directory}/status"
@@ -161,20 +155,22 @@ def status(directory: str) -> Status:
 
 
 def parse_status(data: bytes, path: str = "status") -> Status:
-    """Parse `status`. The kernel escapes a newline in the name, so a line starts where it seems to."""
-    uid = _UID.search(data)
-    if uid is None:
-        raise UnreadableError(f"reading {path}: no Uid line in {len(data)} bytes")
-    tracer = _TRACER_PID.search(data)
-    namespace_pids = _NAMESPACE_PIDS.search(data)
-    switches = _SWITCHES.search(data)
-    return Status(
-        uid=int(uid[1]),
-        tracer_pid=int(tracer[1]) if tracer else 0,
-        namespace_pids=tuple(map(int, namespace_pids[1].split())) if namespace_pids else (),
-        voluntary_switches=int(switches[1]) if switches else 0,
-        involuntary_switches=int(switches[2]) if switches else 0,
-    )
+    """Parse `status`. The kernel escapes a newline in the name, the first line, so others start where they seem to."""
+    try:
+        return Status(
+            uid=int(_line(data, b"\nUid:\t").split()[0]),
+            tracer_pid=int(_line(data, b"\nTracerPid:\t") or 0),
+            namespace_pids=tuple(map(int, _line(data, b"\nNSpid:\t").split())),
+            voluntary_switches=int(_line(data, b"\nvoluntary_ctxt_switches:\t") or 0),
+            involuntary_switches=int(_line(data, b"\nnonvoluntary_ctxt_switches:\t") or 0),
+        )
+    except (ValueError, IndexError) as error:
+        raise UnreadableError(f"reading {path}: {error}") from error
+
+
+def _line(data: bytes, start: bytes) -> bytes:
+    at = data.find(start)
+    return b"" if at < 0 else data[at + len(start) :].partition(b"\n")[0]
 
 
 def wchan(directory: str) -> str:
