@@ -10,8 +10,9 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from freezeframe.agentd.capture import CaptureSpec
 from freezeframe.agentd.collectors import COLLECTORS
@@ -26,7 +27,21 @@ from freezeframe.judge.model import Meta, Outcome, Process, Snapshot, Socket
 from freezeframe.judge.verdicts import conclude
 from tests.bed.bed import Bed
 
-SCENES = Path(__file__).parent.parent / "golden" / "scenes"
+ROOT = Path(__file__).parent.parent.parent
+SCENES = ROOT / "tests" / "golden" / "scenes"
+# What the rules read, of some forty that engines and routers export.
+METRICS = (
+    "sglang:num_running_reqs",
+    "sglang:num_queue_reqs",
+    "sglang:num_prefill_bootstrap_queue_reqs",
+    "sglang:num_decode_transfer_queue_reqs",
+    "sglang:generation_tokens_total",
+    "sglang:realtime_tokens_total",
+    "sglang:http_requests_active",
+    "smg_worker_health",
+    "smg_worker_cb_state",
+    "smg_worker_retries_exhausted_total",
+)
 Status = Outcome.Status
 
 
@@ -40,7 +55,7 @@ class Recording:
     window_ms: float = 1000.0
     # Time that the wedge has stood before the first look, seconds.
     wait_s: float = 1.5
-    clients: int = 8
+    clients: int = 6
 
 
 RECORDINGS: dict[str, Recording] = {
@@ -52,10 +67,10 @@ RECORDINGS: dict[str, Recording] = {
     "idle-spinning": Recording(wedge="idle-spinning"),
     "burst": Recording(wedge="burst"),
     "slow-prefill": Recording(wedge="slow-prefill", wait_s=0.0),
-    "router-dual-leg": Recording(wedge="router-dual-leg", clients=30),
+    "router-dual-leg": Recording(wedge="router-dual-leg"),
     "router-dual-leg-settled": Recording(wedge="router-dual-leg", wait_s=6.0),
     "router-dual-leg-one-look": Recording(wedge="router-dual-leg", window_ms=0.0),
-    "stray-client": Recording(wedge="stray-client", stray=True, clients=30),
+    "stray-client": Recording(wedge="stray-client", stray=True),
     "stray-client-regular": Recording(wedge="stray-client", stray=True, regular=True, wait_s=10.5),
     "engine-silent": Recording(wedge="engine-silent"),
     "engine-silent-regular": Recording(wedge="engine-silent", regular=True),
@@ -149,25 +164,40 @@ def record(bed: Bed, *, window_ms: float, deadline_ms: float = 15_000.0) -> Snap
     return asyncio.run(engine.capture(spec, lambda _step: None))
 
 
-def slim(snapshot: Snapshot) -> Snapshot:
-    """Without what no rule reads: a scene is kept in the repository."""
-    names = ("sglang:", "vllm:", "smg_worker", "sgl_router_worker")
-    return replace(
+def slim(snapshot: Snapshot, bed: Bed) -> Snapshot:
+    """Only what rules read, and no paths of this machine: a scene is kept in the repository."""
+    kept = replace(
         snapshot,
-        metrics=tuple(
-            metric
-            for metric in snapshot.metrics
-            if metric.name.startswith(names) and not metric.name.endswith(("_bucket", "_created", "_sum"))
-        ),
-        sockets=tuple(socket for socket in snapshot.sockets if socket.family == "tcp"),
-        processes=tuple(
-            replace(
-                process,
-                threads=tuple(replace(thread, kernel_stack=(), syscall_arguments=()) for thread in process.threads[:1]),
-            )
-            for process in snapshot.processes
-        ),
+        metrics=tuple(metric for metric in snapshot.metrics if metric.name in METRICS),
+        sockets=tuple(s for s in snapshot.sockets if s.family == "tcp" and s.state != "TIME-WAIT"),
+        processes=tuple(_slim_process(process) for process in snapshot.processes),
+        python_threads=tuple(thread for thread in snapshot.python_threads if thread.name == "MainThread"),
+        log_sources=(),
     )
+    places = {
+        str(bed.run_dir): "/run/bed",
+        str(ROOT): "/opt/bed",
+        sys.prefix: "/opt/bed/.venv",
+        sys.base_prefix: "/usr",
+    }
+    return cast("Snapshot", _elsewhere(kept, places))
+
+
+def _slim_process(process: Process) -> Process:
+    main = tuple(replace(t, kernel_stack=(), syscall_arguments=()) for t in process.threads[:1])
+    return replace(process, threads=main, argv=process.argv[:3], cgroup="", unit="")
+
+
+def _elsewhere(value: object, places: dict[str, str]) -> object:
+    if isinstance(value, str):
+        for here, there in places.items():
+            value = value.replace(here, there)
+        return value
+    if isinstance(value, tuple):
+        return tuple(_elsewhere(item, places) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _elsewhere(getattr(value, f.name), places) for f in fields(value)})
+    return value
 
 
 def main(names: Iterable[str]) -> None:
@@ -179,7 +209,7 @@ def main(names: Iterable[str]) -> None:
         ) as bed:
             bed.wait_wedged()
             time.sleep(recording.wait_s)  # the requests of a wedge have an age
-            snapshot = slim(record(bed, window_ms=recording.window_ms))
+            snapshot = slim(record(bed, window_ms=recording.window_ms), bed)
             path = SCENES / f"{name}.binpb"
             path.write_bytes(wire.to_bytes(snapshot))
             verdict = conclude(snapshot).verdict

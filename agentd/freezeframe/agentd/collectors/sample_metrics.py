@@ -28,6 +28,8 @@ from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Endpoint, Metric, Process, Snapshot
 
+# A question that has waited for so long in an accept queue is not just on its way, milliseconds.
+_STANDS_MS = 500
 LIVENESS, METRICS, WORKERS, LOADS, HEALTH = "liveness", "metrics", "workers", "loads", "health"
 
 # What may be asked, by product: (path, purpose), the first alone. A router's metrics have their own port.
@@ -173,7 +175,7 @@ def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[
     """Per listener the endpoints to ask; hands over those that are left alone, with why."""
     listeners = {each.inode: each for each in sockets if each.state == LISTEN}
     # Listeners that still have a question of ours in their accept queue.
-    waiting = {each.local_port for each in sockets if not each.inode and each.remote.startswith(f"{PROBE_SOURCE}:")}
+    waiting = {each.local_port for each in sockets if _stands(each)}
     own_namespace = procfs.network_namespace(host.proc("self"))
     plans = []
     # Several processes may share a listener, or an address.
@@ -205,6 +207,15 @@ def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[
             else:
                 plans.append(plan)
     return plans
+
+
+def _stands(one: TcpSocket) -> bool:
+    """Whether this is a question of ours, or of another agent on this host, that was not accepted for long.
+
+    A younger one may just be on its way.
+    """
+    ours = not one.inode and one.remote.startswith(f"{PROBE_SOURCE}:") and one.state in ("ESTAB", "CLOSE-WAIT")
+    return ours and one.info is not None and one.info.last_data_received_ms >= _STANDS_MS
 
 
 def _ask(target: Target, listener: TcpSocket, path: str, purpose: str) -> _Ask:

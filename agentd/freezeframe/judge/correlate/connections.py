@@ -5,7 +5,7 @@ What tcp_info can say, from one look:
 - server end with nothing unread whose last byte in is newer than its last byte out, or that never sent: the request
   was read, the answer is owed. A request of which only a part has arrived looks the same;
 - client end whose last byte out is newer than its last byte in: it waits;
-- client end with bytes in its receive queue: it has not read them. The FIN of a closed peer counts as one byte there;
+- client end with bytes in its receive queue: it has not read them;
 - no owner and no inode at the server, and the listener has a backlog: not accepted;
 - last byte out newer than last byte in at the server: an idle keep-alive, or a stream between two chunks.
 Only two looks can tell these last two apart, by bytes that move. Debts and ages are those of the last look. A
@@ -30,8 +30,6 @@ ENGINE_PARTS = frozenset(
 )
 
 _OPEN = frozenset({"ESTAB", "CLOSE-WAIT", "FIN-WAIT-1", "FIN-WAIT-2", "SYN-SENT", "CLOSING", "LAST-ACK"})
-# The peer's FIN has arrived: it counts as one byte of the receive queue until it is read.
-_FIN_ARRIVED = frozenset({"CLOSE-WAIT", "LAST-ACK", "CLOSING"})
 # The own side is closed.
 _CLOSED = frozenset({"FIN-WAIT-1", "FIN-WAIT-2", "CLOSING", "LAST-ACK"})
 
@@ -191,8 +189,7 @@ def _server_debt(c: Socket | None, s: Socket) -> tuple[Debt, bool]:
 
 def _unread(socket: Socket) -> float:
     """Bytes that the owner has not read at the last look."""
-    queued = socket.recv_queue if socket.recv_queue_after is None else socket.recv_queue_after
-    return max(0.0, queued - (1 if socket.state in _FIN_ARRIVED else 0))
+    return socket.recv_queue if socket.recv_queue_after is None else socket.recv_queue_after
 
 
 def _leftover(c: Socket, s: Socket | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
+from freezeframe.judge.correlate.thresholds import RESTING_WAKES
 from freezeframe.judge.verdicts._proof import leg_kind, stuck
 
 
@@ -32,7 +33,13 @@ class Leg:
     @property
     def empty(self) -> bool:
         """Whether every engine of this kind is on this host and says that it has nothing but answers in progress."""
-        return bool(self.engines) and all(e.accounted or e.gauges.http_active == 0 for e in self.engines)
+        return bool(self.engines) and all(_has_nothing(engine) for engine in self.engines)
+
+
+def _has_nothing(engine: Engine) -> bool:
+    """By its scheduler's numbers, by those of its HTTP layer, or by a scheduler in its idle sleep all the window."""
+    sleeps = engine.busy is False and engine.wakes_per_s is not None and engine.wakes_per_s <= RESTING_WAKES
+    return engine.accounted or engine.gauges.http_active == 0 or sleeps
 
 
 def router_legs(facts: Facts, router: int) -> tuple[Leg, Leg] | None:

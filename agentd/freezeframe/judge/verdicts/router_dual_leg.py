@@ -6,7 +6,8 @@ Proof, first form (decode failed, prefill never ends). For a router that sends b
 - decode's connections owe fewer: min(N, P) minus those that decode owes are lost. Decode cannot have ended first in
   good order, since it needs prefill's result;
 - a decode connection that is open and quiet might be a stream whose headers went out, so it counts as one that lives
-  unless decode's own numbers are 0, or its HTTP layer's, or the router's log says that decode failed.
+  unless decode's own numbers are 0, or its HTTP layer's, or its scheduler sleeps its idle sleep, or the router's log
+  says that decode failed.
 The holder is the router: it alone could answer, and it waits for both. That prefill is silent follows: its partner in
 the handshake is gone.
 
