@@ -43,6 +43,8 @@ class Tail:
     bytes_skipped: int
     # Lines that were cut to LINE_BYTES.
     lines_cut: int
+    # When the file was last written, seconds since the epoch.
+    written: float
 
 
 def open_logs(directory: str) -> list[OpenLog]:
@@ -67,7 +69,12 @@ def open_logs(directory: str) -> list[OpenLog]:
 
 def read_tail(log: OpenLog, max_bytes: int, max_lines: int) -> Tail:
     """Read the end of a log. Raises OSError."""
-    descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        descriptor = os.open(log.path, flags | os.O_NOATIME)
+    except PermissionError:
+        # Another user's file without CAP_FOWNER: its access time changes.
+        descriptor = os.open(log.path, flags)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) != log.identity:
@@ -102,6 +109,7 @@ def read_tail(log: OpenLog, max_bytes: int, max_lines: int) -> Tail:
         bytes_read=sum(len(line) + 1 for line in lines),
         bytes_skipped=skipped,
         lines_cut=cut,
+        written=status.st_mtime,
     )
 
 
