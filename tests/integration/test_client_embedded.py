@@ -78,7 +78,9 @@ def test_a_private_agent_ends_with_its_client(runtime: Path, tmp_path: Path, num
         assert agents_in(runtime)
         process.send_signal(number)
         process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[signal.Signals(number)]
+    # -SIGINT: the interrupt came where Python itself ends the process by it; a shell shows 130 for both.
+    ends = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143,), signal.SIGKILL: (-signal.SIGKILL,)}
+    assert process.returncode in ends[signal.Signals(number)]
     assert gone(runtime)
     if number != signal.SIGKILL:
         assert os.listdir(runtime) == []

@@ -135,7 +135,7 @@ async def test_at_the_deadline_what_was_sent_is_kept_and_the_rest_is_named() -> 
         assert time.monotonic() - begin < 0.6 + 0.25
         assert outcome.status is STATUS.PARTIAL
         assert outcome.detail == "stopped at its deadline while reading /proc/2/cmdline"
-        assert it.looked() == [1]
+        assert set(it.looked()) == {1}
 
 
 async def test_a_worker_that_brings_nothing_has_timed_out() -> None:
@@ -352,7 +352,7 @@ async def test_a_run_goes_on_with_the_next_launcher() -> None:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert it.looked() == [1]
+        assert set(it.looked()) == {1}
         assert (await it.run("look", *targets(1))).status is STATUS.OK
 
 
