@@ -45,6 +45,18 @@ def state(pid: int) -> tuple[str, int]:
     return procfs.stat(directory).state, procfs.status(directory).tracer_pid
 
 
+def settled(pid: int) -> None:
+    """Wait until the threads of python_stacks.py are where they stay: "ready" comes before the last calls."""
+    directory = Host().proc(pid)
+
+    def calls() -> set[str]:
+        threads = [f"{directory}/task/{tid}" for tid in procfs.tids(directory)]
+        return {procfs.syscall(each, os.uname().machine).name for each in threads}
+
+    # What time.sleep calls depends on the version of Python.
+    until(lambda: "futex" in calls() and calls() & {"clock_nanosleep", "pselect6", "select"})
+
+
 def assert_known_stacks(kept: KeptReport, pid: int) -> None:
     threads = stacks(kept)
     assert set(threads) == {"MainThread", "helper-thread"}
@@ -65,6 +77,7 @@ def assert_known_stacks(kept: KeptReport, pid: int) -> None:
 
 def test_every_thread_with_function_file_and_line_innermost_first() -> None:
     with program("python_stacks.py") as process:
+        settled(process.pid)
         kept = look(process.pid)
         assert_known_stacks(kept, process.pid)
         assert kept.finished == [process.pid]
@@ -73,6 +86,7 @@ def test_every_thread_with_function_file_and_line_innermost_first() -> None:
 
 def test_two_looks_tell_a_thread_that_waits_from_one_that_runs() -> None:
     with program("python_stacks.py", "spin") as process:
+        settled(process.pid)
         kept = look(process.pid, window_ms=300.0)
         threads = stacks(kept)
         assert threads["MainThread"].same_at_second_look is True
@@ -85,6 +99,7 @@ def test_two_looks_tell_a_thread_that_waits_from_one_that_runs() -> None:
 
 def test_a_stopped_target_is_looked_at_and_stays_as_it_is() -> None:
     with program("python_stacks.py") as process:
+        settled(process.pid)
         process.send_signal(signal.SIGSTOP)
         until(lambda: state(process.pid)[0] == "T")
         assert_known_stacks(look(process.pid), process.pid)
@@ -96,6 +111,7 @@ def test_a_target_in_namespaces_of_its_own_has_the_hosts_thread_ids() -> None:
     with child(*command, str(PROGRAMS / "python_stacks.py")) as process:
         (pid,) = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
         assert procfs.status(Host().proc(pid)).namespace_pids == (pid, 1)
+        settled(pid)
         assert_known_stacks(look(pid), pid)
 
 
@@ -135,6 +151,7 @@ def test_a_zombie_and_a_leader_that_has_ended_are_named() -> None:
 
 def test_memory_that_was_stuck_is_left_alone() -> None:
     with program("python_stacks.py") as process:
+        settled(process.pid)
         kept = look(process.pid, memory_blocked=True)
         assert kept.misses == {process.pid: "its memory was stuck before: left alone"}
         assert kept.parts == 0
@@ -147,6 +164,7 @@ def test_a_py_spy_on_path_is_never_used(tmp_path: Path, monkeypatch: pytest.Monk
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with program("python_stacks.py") as process:
+        settled(process.pid)
         assert_known_stacks(look(process.pid), process.pid)
     assert not marker.exists()
 
