@@ -147,6 +147,16 @@ class Scene:
         main = replace(main, state=state, state_after=after, cpu_ms_delta=spent)
         self.change(pid, state=state, threads=(main,), cpu_ms_delta=spent)
 
+    def sleeps(self, pid: int) -> None:
+        """A scheduler in its idle sleep at both looks and in between."""
+        self.wakes(pid, 1)
+        frames = (
+            Frame(function="Poller.poll", file="zmq/sugar/poll.py", line=106),
+            Frame(function="IdleSleeper.maybe_sleep", file="scheduler_components/idle_sleeper.py", line=37),
+            Frame(function="Scheduler.event_loop_normal", file="managers/scheduler.py", line=1200),
+        )
+        self.stack(pid, frames)
+
     def wakes(self, pid: int, count: int) -> None:
         """How often its main thread woke between the looks."""
         main = replace(self.processes[pid].threads[0], voluntary_switches_delta=count)

@@ -79,11 +79,20 @@ def test_silent_decode_of_a_pair_by_the_loop_of_its_partner():
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.gauges(prefill)
     scene.wakes(prefill.scheduler, 45)
-    scene.wakes(decode.scheduler, 1)
+    scene.sleeps(decode.scheduler)
     verdict = scene.verdict()
     assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (decode.http,))
     scene.wakes(decode.scheduler, 45)
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_gauges_of_a_scheduler_in_its_idle_sleep_are_old():
+    scene, _, engine = silent(gauges=False)
+    scene.gauges(engine, running=4, waiting=1)
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene.sleeps(engine.scheduler)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (engine.http,))
 
 
 def test_lookalike_a_long_prefill_whose_scheduler_does_not_rest():

@@ -118,11 +118,15 @@ def test_answers_that_stalled_are_not_called_idle():
     assert "30 connections to engines are open and quiet for too long" in verdict.summary
 
 
-def test_requests_in_a_scheduler_are_not_called_idle():
+def test_requests_in_a_scheduler_are_not_called_idle_unless_nobody_could_get_them():
     scene = Scene()
-    scene.router()
-    scene.gauges(scene.engine(), running=30)
+    router, engine = scene.router(), scene.engine()
+    scene.gauges(engine, running=30)
+    assert scene.verdict().code is Code.IDLE
+    scene.idle(router, engine, 3)
     assert scene.verdict().code is Code.UNDETERMINED
+    scene.sleeps(engine.scheduler)
+    assert scene.verdict().code is Code.IDLE
 
 
 def test_an_empty_host_is_undetermined():

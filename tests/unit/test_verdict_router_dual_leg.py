@@ -75,7 +75,7 @@ def test_a_scheduler_in_its_idle_sleep_tells_keep_alives_from_streams():
     scene, _, router, _, decode = wedged(age_ms=2_000)
     scene.idle(router, decode, 30, age_ms=1_900)
     scene.lose("sample_metrics")
-    scene.wakes(decode.scheduler, 1)
+    scene.sleeps(decode.scheduler)
     assert scene.verdict().code is Code.ROUTER_DUAL_LEG
     scene.wakes(decode.scheduler, 45)
     assert scene.verdict().code is Code.UNDETERMINED

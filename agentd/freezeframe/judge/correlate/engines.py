@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
-from freezeframe.judge.correlate.stacks import rests_in_scheduler
-from freezeframe.judge.correlate.thresholds import ASLEEP, GAUGE_STALE_MS
+from freezeframe.judge.correlate.stacks import in_idle_sleep, rests_in_scheduler
+from freezeframe.judge.correlate.thresholds import ASLEEP, GAUGE_STALE_MS, RESTING_WAKES
 from freezeframe.judge.model import Metric, Process, PythonThread
 
 Role = Process.Role
@@ -62,7 +62,9 @@ def find_engines(
         pids = {p.pid for p in members}
         gauges = _read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
         streams = sum(c.streaming and c.server_pid in http for c in connections)
-        busy, reason, refs = _busy(members, process_index, gauges, streams, python_threads, window_ms)
+        wakes = _wakes(members, window_ms)
+        asleep = _asleep(members, python_threads, wakes)
+        busy, reason, refs = _busy(members, process_index, gauges, streams, asleep, python_threads, window_ms)
         engines.append(
             Engine(
                 pid=leader if leader in http else http[0],
@@ -74,7 +76,8 @@ def find_engines(
                 busy=busy,
                 busy_reason=reason,
                 busy_refs=refs,
-                wakes_per_s=_wakes(members, window_ms),
+                wakes_per_s=wakes,
+                asleep=asleep and not gauges.tokens_delta,
                 streams=streams,
             )
         )
@@ -112,6 +115,7 @@ def _busy(
     process_index: dict[int, int],
     gauges: Gauges,
     streams: int,
+    asleep: bool,
     python_threads: Sequence[PythonThread],
     window_ms: float,
 ) -> tuple[bool | None, str, tuple[str, ...]]:
@@ -126,7 +130,7 @@ def _busy(
         return None, f"its scheduler knows of no more than the {streams} requests that stream", _metric_refs(gauges)
     if gauges.tokens_delta:
         return True, f"counted {gauges.tokens_delta:.0f} tokens in the window", _metric_refs(gauges)
-    if gauges.running:
+    if gauges.running and not asleep:
         return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
     schedulers = [p for p in members if p.role in {Role.SCHEDULER, Role.WORKER}]
     if not schedulers:
@@ -150,6 +154,18 @@ def _wakes(members: Sequence[Process], window_ms: float) -> float | None:
     if window_ms <= 0 or not known or len(known) < len(schedulers):
         return None
     return max(known) * 1000 / window_ms
+
+
+def _asleep(members: Sequence[Process], python_threads: Sequence[PythonThread], wakes: float | None) -> bool:
+    """Whether every scheduler is in SGLang's idle sleep, a poll of a second, at both looks and in between.
+
+    It sleeps so only when all its queues are empty, so numbers that say otherwise were written before. A scheduler
+    that waits for other ranks or for a GPU sleeps too, but not there.
+    """
+    schedulers = [p for p in members if p.role is Role.SCHEDULER]
+    if wakes is None or wakes > RESTING_WAKES:
+        return False
+    return all(p.product == "sglang" and in_idle_sleep(p.pid, python_threads) for p in schedulers)
 
 
 def _slept(process: Process, window_ms: float) -> bool:

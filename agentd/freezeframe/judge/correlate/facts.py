@@ -153,11 +153,15 @@ class Engine:
     wakes_per_s: float | None = None
     # Answers in progress on its connections; two looks only.
     streams: int = 0
+    # Every scheduler of it was seen in its idle sleep over the whole window, which only empty queues allow.
+    asleep: bool = False
 
     @property
     def accounted(self) -> bool:
-        """Whether its scheduler's numbers are known and explained by the answers in progress, or all 0."""
+        """Whether its scheduler has nothing but the answers in progress: by its idle sleep, or by its numbers."""
         gauges = self.gauges
+        if self.asleep:
+            return True
         return gauges.known and not gauges.waiting and not gauges.handover and (gauges.running or 0) <= self.streams
 
     @property

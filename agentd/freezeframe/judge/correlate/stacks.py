@@ -32,6 +32,9 @@ _SCHEDULER_RESTS = frozenset(
     {"maybe_sleep", "maybe_sleep_on_idle", "on_idle", "recv_requests", "_process_input_queue", "self_check_during_idle"}
 )
 
+# `on_idle` goes on to it only when every queue is empty.
+_IDLE_SLEEP = (("maybe_sleep", ""),)
+
 # Frames of a thread that waits for a connection of its own pool, or for a lock before it sends.
 _POOL_WAITS = (
     ("_get_conn", "urllib3/connectionpool.py"),
@@ -81,6 +84,15 @@ def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:
     looks = (thread.frames, thread.frames_after or thread.frames)
     found = [next((f.function for f in frames if f.function in _SCHEDULER_RESTS), None) for frames in looks]
     return None if None in found else f"is in {found[0]} at both looks"
+
+
+def in_idle_sleep(pid: int, threads: Sequence[PythonThread]) -> bool:
+    """Whether a scheduler's main thread is in SGLang's idle sleep at both looks."""
+    entry = main_thread(pid, threads)
+    if entry is None or entry[1].same_at_second_look is None:
+        return False
+    looks = (entry[1].frames, entry[1].frames_after or entry[1].frames)
+    return all(any(_matches(frame, _IDLE_SLEEP) for frame in frames) for frames in looks)
 
 
 def waits_before_sending(thread: PythonThread) -> str | None:

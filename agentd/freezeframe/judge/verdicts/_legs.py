@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.thresholds import RESTING_WAKES
 from freezeframe.judge.verdicts._proof import leg_kind, stuck
 
 
@@ -37,9 +36,8 @@ class Leg:
 
 
 def _has_nothing(engine: Engine) -> bool:
-    """By its scheduler's numbers, by those of its HTTP layer, or by a scheduler in its idle sleep all the window."""
-    sleeps = engine.busy is False and engine.wakes_per_s is not None and engine.wakes_per_s <= RESTING_WAKES
-    return engine.accounted or engine.gauges.http_active == 0 or sleeps
+    """By its scheduler's numbers or idle sleep, or by the numbers of its HTTP layer."""
+    return engine.accounted or engine.gauges.http_active == 0
 
 
 def router_legs(facts: Facts, router: int) -> tuple[Leg, Leg] | None:

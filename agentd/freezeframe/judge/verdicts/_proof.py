@@ -78,7 +78,7 @@ def resting(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
     """
     if engine.busy:
         return False
-    if engine.busy is False and engine.gauges.known and facts.two_looks:
+    if engine.busy is False and (engine.asleep or engine.gauges.known) and facts.two_looks:
         return True
     return age_ms is not None and age_ms >= LONG_MS
 

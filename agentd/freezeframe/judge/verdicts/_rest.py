@@ -103,6 +103,8 @@ def _zero_gauges(engine: Engine) -> tuple[Evidence, ...]:
         return ()
     age = "" if engine.gauges.age_ms is None else f", written {seconds(engine.gauges.age_ms)} ago"
     refs = (f"metrics[{index}]" for index in engine.gauges.indexes)
+    if engine.asleep:
+        return (evidence("its scheduler sleeps its idle sleep: all its queues are empty", *engine.busy_refs),)
     if engine.gauges.running:
         text = f"its scheduler knows of {count(engine.gauges.running, 'request')}, and as many stream{age}"
     else:

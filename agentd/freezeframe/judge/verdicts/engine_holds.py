@@ -2,9 +2,9 @@
 
 Proof: requests were read by its HTTP process and are owed for STUCK_MS or longer; all its processes can run; nothing
 waits to be read or accepted there; its loop lives (its stack rests or changed, or its liveness endpoint answered); its
-scheduler's queues are not the place (they say 0, or the engine exports none); and it does not work on them: its
-scheduler rested at both looks and its numbers are known, or they are older than any prefill (LONG_MS). With one look
-only the latter counts.
+scheduler's queues are not the place (it sleeps its idle sleep, or they say 0, or the engine exports none); and it does
+not work on them: its scheduler rested at both looks and its numbers are known, or they are older than any prefill
+(LONG_MS). With one look only the latter counts.
 
 Of a disaggregated pair the other leg decides:
 - prefill answered, decode owes: decode holds;
@@ -21,7 +21,7 @@ health checks of the router, for which no client waits; an idle scheduler at 100
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.thresholds import RESTING_WAKES, TURNING_WAKES, slack
+from freezeframe.judge.correlate.thresholds import TURNING_WAKES, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._intake import intake
 from freezeframe.judge.verdicts._legs import router_legs
@@ -56,13 +56,13 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         if found.unread or found.unaccepted or not loop_lives(facts, pid):
             return None
     gauges = engine.gauges
-    if gauges.waiting or gauges.handover or not _numbers_asked(facts, engine):
+    if not _queues_clear(engine) or not _numbers_asked(facts, engine):
         return None
     partner = _partner(facts, engine, waiting)
     if partner is None:
         return None
     rests = engine.busy is False and facts.two_looks
-    sure = rests and gauges.empty and all(c.agreed for c in waiting)
+    sure = rests and engine.accounted and all(c.agreed for c in waiting)
     level = Level.HIGH if sure else Level.MEDIUM if gauges.known else Level.LOW
     proved = [
         evidence(
@@ -71,9 +71,12 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
             *socket_refs(waiting),
         )
     ]
-    if gauges.known:
+    if gauges.empty:
         text = "its scheduler says: nothing running, waiting or in a disaggregation queue"
         proved.append(evidence(text, *(f"metrics[{index}]" for index in gauges.indexes)))
+    elif engine.asleep:
+        text = "its scheduler sleeps its idle sleep, so its queues are empty; its gauges were written before"
+        proved.append(evidence(text, *engine.busy_refs))
     if engine.busy_reason:
         proved.append(evidence(engine.busy_reason, *engine.busy_refs))
     proved += partner
@@ -95,15 +98,18 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     )
 
 
+def _queues_clear(engine: Engine) -> bool:
+    """Whether the requests are not said to be in the scheduler's queues; one in its idle sleep has none."""
+    return engine.asleep or not (engine.gauges.waiting or engine.gauges.handover)
+
+
 def _turns_for(partner: Engine, engine: Engine) -> bool:
     """Whether the partner's scheduler has something in hand and this one's has nothing.
 
     A scheduler of SGLang sleeps its idle sleep of a second only when all its queues are empty; with a request in a
     queue of disaggregation its loop turns. Its gauges are not written in that state.
     """
-    if engine.wakes_per_s is None or partner.wakes_per_s is None or engine.busy is not False:
-        return False
-    return engine.wakes_per_s <= RESTING_WAKES and partner.wakes_per_s >= TURNING_WAKES
+    return engine.asleep and partner.wakes_per_s is not None and partner.wakes_per_s >= TURNING_WAKES
 
 
 def _waits_for(partner: Engine, engine: Engine) -> Evidence:
@@ -144,8 +150,8 @@ def _partner(  # noqa: PLR0911
     if not both and owed:
         return None
     if both:
-        waits = [e for e in partners if e.gauges.handover or _turns_for(e, engine)]
-        if not waits or not engine.gauges.empty:
+        waits = [e for e in partners if (e.gauges.handover and not e.asleep) or _turns_for(e, engine)]
+        if not waits or not engine.accounted:
             return None
         return [_waits_for(partner, engine) for partner in waits]
     if engine.kind == "prefill" and any(sends_both_legs(facts, router or 0) for router in routers):

@@ -1,7 +1,8 @@
 """IDLE: no request in flight anywhere.
 
 Proof: no connection of a client is owed, unread or streaming, no upstream connection is owed but for what may be a
-young health check, and no scheduler says that it has requests.
+young health check, and no scheduler says that it has requests while a
+connection to it is open.
 An answer that stalled is quiet like an idle connection. So a connection to an engine that is open and quiet for longer
 than the engine's HTTP server keeps idle ones open takes the proof away.
 HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets that were not seen.
@@ -9,7 +10,7 @@ HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Debt, Facts
+from freezeframe.judge.correlate.facts import Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._words import count, evidence, process_ref
@@ -30,9 +31,9 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         young = connection.age_ms is not None and connection.age_ms < HEALTH_CHECK_MS
         if (connection.owed and not young) or connection.debt is Debt.UNDELIVERED or connection.streaming:
             return ()
-    if any(e.gauges.running or e.gauges.waiting or e.gauges.handover for e in facts.engines) or stalled(facts):
+    if any(_has_work(facts, engine) for engine in facts.engines) or stalled(facts):
         return ()
-    told = [engine for engine in facts.engines if engine.gauges.empty]
+    told = [engine for engine in facts.engines if engine.accounted]
     level = Level.LOW if not facts.two_looks else Level.HIGH if told == list(facts.engines) else Level.MEDIUM
     proved = [
         evidence(
@@ -41,9 +42,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         )
     ]
     proved += [
-        evidence(
-            f"{e.kind} (pid {e.pid}) says: nothing running or waiting", *(f"metrics[{i}]" for i in e.gauges.indexes)
-        )
+        evidence(f"{e.kind} (pid {e.pid}) has nothing running or waiting", *(f"metrics[{i}]" for i in e.gauges.indexes))
         for e in told
     ]
     clients = count(len(facts.clients), "client")
@@ -56,6 +55,17 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
             next_steps=("If clients do wait, their requests have not left them: name one with --client.",),
         ),
     )
+
+
+def _has_work(facts: Facts, engine: Engine) -> bool:
+    """Whether its scheduler says so, and a connection is open on which the answer could go out.
+
+    SGLang writes its gauges at batches and every 30 s when idle: what they say may be over.
+    """
+    gauges = engine.gauges
+    if engine.asleep or not (gauges.running or gauges.waiting or gauges.handover):
+        return False
+    return any(not c.closed_by_server and not c.closed_by_client for c in facts.to_server(*engine.http_pids))
 
 
 def stalled(facts: Facts) -> int:

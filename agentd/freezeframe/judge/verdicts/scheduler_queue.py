@@ -29,7 +29,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
-    if not gauges.waiting or gauges.running or gauges.tokens_delta:
+    if not gauges.waiting or gauges.running or gauges.tokens_delta or engine.asleep:
         return None
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served)
