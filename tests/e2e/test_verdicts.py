@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(900)]
 # forgives UNDETERMINED where another snapshot tells, as a user would take one, and never another code or holder.
 REPETITIONS = int(os.environ.get("FREEZEFRAME_REPETITIONS", "1"))
 STRICT = bool(os.environ.get("FREEZEFRAME_STRICT"))
-# Not told exactly by every first snapshot yet: in the strict table only.
-NOT_EXACT = frozenset({"engine-silent", "engine-loop-blocked"})
 
 TABLE: tuple[tuple[str, str, Callable[[Bed], list[int]]], ...] = (
     ("router-dual-leg", "ROUTER_DUAL_LEG", lambda bed: [bed.pids.router]),
@@ -30,7 +28,6 @@ TABLE: tuple[tuple[str, str, Callable[[Bed], list[int]]], ...] = (
     ("engine-not-accepting", "ENGINE_NOT_ACCEPTING", lambda bed: [bed.pids.decode.http]),
     ("router-stopped", "PROCESS_STOPPED", lambda bed: [bed.pids.router]),
 )
-TABLE = tuple(row for row in TABLE if STRICT or row[0] not in NOT_EXACT)
 HEALTHY = (("none", "NOT_STUCK"), ("idle", "IDLE"))
 
 
