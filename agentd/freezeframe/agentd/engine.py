@@ -72,20 +72,20 @@ class Engine:
         clock: Clock = Clock(),  # noqa: B008 - frozen
     ) -> None:
         """`identity` has what is the same for every snapshot: host, agent_version, boot_id, embedded, schema."""
-        self._workers = workers
-        self._collectors = {collector.name: collector for collector in collectors}
-        self._serving = serving
-        self._conclude = conclude
-        self._hold = hold
-        self._identity = identity
-        self._clock = clock
-        self._next_job = 0
+        self.workers = workers
+        self.collectors = {collector.name: collector for collector in collectors}
+        self.serving = serving
+        self.conclude = conclude
+        self.hold = hold
+        self.identity = identity
+        self.clock = clock
+        self.next_job = 0
         # Command lines by (pid, start time), read before trouble starts.
-        self._command_lines: dict[tuple[int, float], Process] = {}
+        self.command_lines: dict[tuple[int, float], Process] = {}
 
     def collector_names(self) -> tuple[str, ...]:
         """Names that --only and --skip take."""
-        return tuple(name for name in self._collectors if name not in INTERNAL)
+        return tuple(name for name in self.collectors if name not in INTERNAL)
 
     async def warm(self) -> None:
         """Learn the command lines of every process on the host, so that a later capture need not read them."""
@@ -110,7 +110,7 @@ class _Run:
         self._engine = engine
         self._spec = spec
         self._on_step = on_step
-        self._clock = engine._clock  # noqa: SLF001 - two halves of one room
+        self._clock = engine.clock
         self._begin = self._clock.monotonic()
         self._gathered = Gathered()
         self._outcomes: dict[str, list[Outcome]] = {}
@@ -122,8 +122,8 @@ class _Run:
         engine = self._engine
         started, boottime = self._clock.wall(), self._clock.boottime()
         everyone = await self.find()
-        first = self._choose(engine._serving(everyone, ()))  # noqa: SLF001
-        held = [engine._hold(_target(process) for process in first)]  # noqa: SLF001
+        first = self._choose(engine.serving(everyone, ()))
+        held = [engine.hold(_target(process) for process in first)]
         try:
             await self._look(everyone, first, held)
             ended = frozenset().union(*(each.exited() for each in held))
@@ -131,10 +131,10 @@ class _Run:
             for each in held:
                 each.close()
         sockets = self._gathered.records("sockets")
-        roles = {process.pid: process for process in engine._serving(self._known(everyone), sockets)}  # noqa: SLF001
+        roles = {process.pid: process for process in engine.serving(self._known(everyone), sockets)}
         self._gathered.add(Snapshot(processes=tuple(roles.values())))
         snapshot = self._gathered.snapshot(ended=ended)
-        identity = engine._identity  # noqa: SLF001
+        identity = engine.identity
         meta = Meta(
             snapshot_id=_snapshot_id(identity.host, started),
             host=identity.host,
@@ -160,7 +160,7 @@ class _Run:
             outcomes=self._all_outcomes(),
         )
         # Pure, but long on a big host: the loop must go on answering health checks.
-        return await asyncio.to_thread(engine._conclude, whole)  # noqa: SLF001
+        return await asyncio.to_thread(engine.conclude, whole)
 
     async def find(self) -> tuple[Process, ...]:
         """All processes of the host, with their command lines as far as they are known or can be read."""
@@ -168,7 +168,7 @@ class _Run:
         found = Gathered()
         await self._run_first(FIND, (), found, share)
         processes: tuple[Process, ...] = found.records("processes")
-        known = self._engine._command_lines  # noqa: SLF001
+        known = self._engine.command_lines
         present = {(process.pid, process.start_ticks) for process in processes}
         for key in [key for key in known if key not in present]:
             del known[key]
@@ -185,7 +185,7 @@ class _Run:
         return found.records("processes")
 
     async def _run_first(self, name: str, targets: tuple[Target, ...], into: Gathered, share_ms: float) -> None:
-        collector = self._engine._collectors.get(name)  # noqa: SLF001
+        collector = self._engine.collectors.get(name)
         if collector is None:
             return
         outcome = await self._run_job(collector, targets, into.add, min(share_ms, self._left_ms()))
@@ -211,10 +211,10 @@ class _Run:
         if any(collector.name == SOCKETS for collector, _ in self._plan(first, hosts_too=True)):
             await sockets_seen.wait()
         seen = {process.pid for process in first}
-        serving = self._engine._serving(everyone, self._gathered.records("sockets"))  # noqa: SLF001
+        serving = self._engine.serving(everyone, self._gathered.records("sockets"))
         later = tuple(process for process in serving if process.pid not in seen)
         if later:
-            held.append(self._engine._hold(_target(process) for process in later))  # noqa: SLF001
+            held.append(self._engine.hold(_target(process) for process in later))
             self._gathered.add(Snapshot(processes=later))
             tasks += [
                 asyncio.ensure_future(self._collect(collector, targets, sockets_seen))
@@ -229,7 +229,7 @@ class _Run:
     def _plan(self, processes: Sequence[Process], *, hosts_too: bool) -> list[tuple[Collector, tuple[Target, ...]]]:
         plan = []
         targets = tuple(_target(process) for process in processes)
-        for collector in self._engine._collectors.values():  # noqa: SLF001
+        for collector in self._engine.collectors.values():
             if collector.name in INTERNAL or self._not_asked(collector.name):
                 continue
             # A collector over the whole host runs once; so does the one over sockets, which finds the peers itself.
@@ -270,10 +270,10 @@ class _Run:
         deadline_ms: float,
         on_doing: Callable[[str, int], None] = lambda _what, _done: None,
     ) -> Outcome:
-        self._engine._next_job += 1  # noqa: SLF001
+        self._engine.next_job += 1
         window_ms = min(self._spec.window_ms, max(0.0, deadline_ms * 0.6))
         job = Job(
-            job_id=self._engine._next_job,  # noqa: SLF001
+            job_id=self._engine.next_job,
             collector=collector.name,
             targets=targets,
             window_ms=0.0 if collector.name in INTERNAL else window_ms,
@@ -282,7 +282,7 @@ class _Run:
             profile_s=self._spec.profile_s,
         )
         try:
-            return await self._engine._workers.run(collector, job, on_part=on_part, on_doing=on_doing)  # noqa: SLF001
+            return await self._engine.workers.run(collector, job, on_part=on_part, on_doing=on_doing)
         except Exception as error:  # noqa: BLE001 - a snapshot with 9 of 10 collectors is a success
             return Outcome(
                 collector=collector.name,
@@ -293,7 +293,7 @@ class _Run:
 
     def _all_outcomes(self) -> tuple[Outcome, ...]:
         outcomes = []
-        for name in self._engine._collectors:  # noqa: SLF001
+        for name in self._engine.collectors:
             if name in self._outcomes:
                 outcomes.append(merge_outcomes(name, self._outcomes[name]))
             elif name not in INTERNAL:
