@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -107,3 +111,61 @@ async def test_an_impossible_deadline_still_gives_a_snapshot(bed: Bed) -> None:
     snapshot = await capture(CaptureSpec(window_ms=1000.0, deadline_ms=300.0))
     assert snapshot.outcomes
     assert time.monotonic() - begin < 15
+
+
+async def test_asked_for_one_process_it_looks_at_that_and_its_peers_only(bed: Bed) -> None:
+    assert bed.pids.stray is not None
+    snapshot = await capture(CaptureSpec(window_ms=0.0, pids=(bed.pids.stray,)))
+    assert {process.pid for process in snapshot.processes} == {bed.pids.stray, bed.pids.decode.http}
+
+
+async def test_a_process_without_a_role_is_looked_at_when_asked_for(bed: Bed) -> None:
+    snapshot = await capture(CaptureSpec(window_ms=0.0, pids=(os.getpid(),)))
+    (process,) = [each for each in snapshot.processes if each.pid == os.getpid()]
+    assert process.threads
+
+
+async def test_a_capture_that_nobody_waits_for_leaves_no_worker(bed: Bed) -> None:
+    async with real_workers() as workers:
+        engine = make_engine(workers)
+        await engine.warm()
+        begun = asyncio.Event()
+        spec = CaptureSpec(window_ms=20_000.0, deadline_ms=60_000.0)
+        running = asyncio.ensure_future(engine.capture(spec, lambda _step: begun.set()))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        deadline = time.monotonic() + 5
+        while len(asyncio.all_tasks()) > 1 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+RENAMED = """
+import sys
+print("up", flush=True)
+sys.stdin.readline()
+from setproctitle import setproctitle
+setproctitle("sglang::scheduler_TP3")
+print("renamed", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_process_that_names_itself_later_gets_its_new_title() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", RENAMED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    async with real_workers() as workers:
+        engine = make_engine(workers)
+        await engine.warm()
+        child.stdin.write("now\n")
+        assert child.stdout.readline() == "renamed\n"
+        snapshot = await engine.capture(CaptureSpec(window_ms=0.0), lambda _step: None)
+    child.communicate()
+    (process,) = [each for each in snapshot.processes if each.pid == child.pid]
+    assert (process.title, process.role, process.rank) == ("sglang::scheduler_TP3", Process.Role.SCHEDULER, "TP3")

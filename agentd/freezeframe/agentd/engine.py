@@ -80,8 +80,8 @@ class Engine:
         self.identity = identity
         self.clock = clock
         self.next_job = 0
-        # Command lines by (pid, start time), read before trouble starts.
-        self.command_lines: dict[tuple[int, float], Process] = {}
+        # Command lines read before trouble starts, by what changes when a process becomes or calls itself another.
+        self.command_lines: dict[tuple[int, float, str, str], Process] = {}
 
     def collector_names(self) -> tuple[str, ...]:
         """Names that --only and --skip take."""
@@ -122,7 +122,7 @@ class _Run:
         engine = self._engine
         started, boottime = self._clock.wall(), self._clock.boottime()
         everyone = await self.find()
-        first = self._choose(engine.serving(everyone, ()))
+        first = self._choose(engine.serving(everyone, ()), everyone)
         held = [engine.hold(_target(process) for process in first)]
         try:
             await self._look(everyone, first, held)
@@ -131,8 +131,9 @@ class _Run:
             for each in held:
                 each.close()
         sockets = self._gathered.records("sockets")
-        roles = {process.pid: process for process in engine.serving(self._known(everyone), sockets)}
-        self._gathered.add(Snapshot(processes=tuple(roles.values())))
+        looked_at = {process.pid for process in self._gathered.records("processes")}
+        roles = engine.serving(self._known(everyone), sockets)
+        self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
         identity = engine.identity
         meta = Meta(
@@ -169,19 +170,20 @@ class _Run:
         await self._run_first(FIND, (), found, share)
         processes: tuple[Process, ...] = found.records("processes")
         known = self._engine.command_lines
-        present = {(process.pid, process.start_ticks) for process in processes}
+        present = {_program(process): process for process in processes}
         for key in [key for key in known if key not in present]:
             del known[key]
-        unread = tuple(_target(process) for process in processes if (process.pid, process.start_ticks) not in known)
+        unread = tuple(_target(process) for key, process in present.items() if key not in known)
         if unread:
             lines = Gathered()
             await self._run_first(READ_COMMAND_LINES, unread, lines, share)
-            started = {process.pid: process.start_ticks for process in processes}
+            keys = {process.pid: key for key, process in present.items()}
             for process in lines.records("processes"):
-                if process.pid in started:
-                    known[process.pid, started[process.pid]] = process
-        for process in processes:
-            found.add(Snapshot(processes=tuple(filter(None, (known.get((process.pid, process.start_ticks)),)))))
+                found.add(Snapshot(processes=(process,)))
+                # A stall ends: what could not be read is tried again at the next capture.
+                if process.pid in keys and not process.memory_blocked:
+                    known[keys[process.pid]] = process
+        found.add(Snapshot(processes=tuple(known[key] for key in present if key in known)))
         return found.records("processes")
 
     async def _run_first(self, name: str, targets: tuple[Target, ...], into: Gathered, share_ms: float) -> None:
@@ -192,9 +194,13 @@ class _Run:
         if outcome.status not in (Outcome.Status.OK, Outcome.Status.SKIPPED):
             self._outcomes.setdefault(name, []).append(outcome)
 
-    def _choose(self, serving: tuple[Process, ...]) -> tuple[Process, ...]:
+    def _choose(self, serving: tuple[Process, ...], everyone: Sequence[Process]) -> tuple[Process, ...]:
+        """The serving processes, or those that were asked for, whether they have a role or not."""
+        if not self._spec.pids:
+            return serving
+        roles = {process.pid: process for process in serving}
         wanted = frozenset(self._spec.pids)
-        return tuple(each for each in serving if each.pid in wanted) if wanted else serving
+        return tuple(roles.get(each.pid, each) for each in everyone if each.pid in wanted)
 
     def _known(self, everyone: Sequence[Process]) -> tuple[Process, ...]:
         latest = {process.pid: process for process in everyone}
@@ -204,27 +210,34 @@ class _Run:
     async def _look(self, everyone: Sequence[Process], first: tuple[Process, ...], held: list[Held]) -> None:
         self._gathered.add(Snapshot(processes=first))
         sockets_seen = asyncio.Event()
-        tasks = [
-            asyncio.ensure_future(self._collect(collector, targets, sockets_seen))
-            for collector, targets in self._plan(first, hosts_too=True)
-        ]
-        if any(collector.name == SOCKETS for collector, _ in self._plan(first, hosts_too=True)):
-            await sockets_seen.wait()
-        seen = {process.pid for process in first}
-        serving = self._engine.serving(everyone, self._gathered.records("sockets"))
-        later = tuple(process for process in serving if process.pid not in seen)
-        if later:
-            held.append(self._engine.hold(_target(process) for process in later))
-            self._gathered.add(Snapshot(processes=later))
-            tasks += [
-                asyncio.ensure_future(self._collect(collector, targets, sockets_seen))
-                for collector, targets in self._plan(later, hosts_too=False)
-            ]
+        tasks = self._start(self._plan(first, hosts_too=True), sockets_seen)
         try:
+            if any(collector.name == SOCKETS for collector, _ in self._plan(first, hosts_too=True)):
+                await sockets_seen.wait()
+            later = self._later(everyone, {process.pid for process in first})
+            if later:
+                held.append(self._engine.hold(_target(process) for process in later))
+                self._gathered.add(Snapshot(processes=later))
+                tasks += self._start(self._plan(later, hosts_too=False), sockets_seen)
             await asyncio.gather(*tasks)
         finally:
+            # Whoever asked may have gone, also before the sockets were seen: no worker runs on for nobody.
             for task in tasks:
                 task.cancel()
+
+    def _start(
+        self, plan: Iterable[tuple[Collector, tuple[Target, ...]]], sockets_seen: asyncio.Event
+    ) -> list[asyncio.Future[None]]:
+        return [asyncio.ensure_future(self._collect(collector, targets, sockets_seen)) for collector, targets in plan]
+
+    def _later(self, everyone: Sequence[Process], seen: set[int]) -> tuple[Process, ...]:
+        """Those that the first look at the sockets named; where processes were asked for, only their peers."""
+        sockets = self._gathered.records("sockets")
+        serving = self._engine.serving(everyone, sockets)
+        asked = frozenset(self._spec.pids)
+        peers = {each.peer_pid for each in sockets if each.pid in asked}
+        peers |= {each.pid for each in sockets if each.peer_pid in asked}
+        return tuple(each for each in serving if each.pid not in seen and (not asked or each.pid in peers))
 
     def _plan(self, processes: Sequence[Process], *, hosts_too: bool) -> list[tuple[Collector, tuple[Target, ...]]]:
         plan = []
@@ -300,6 +313,10 @@ class _Run:
                 why = "not asked for" if self._not_asked(name) else "no process here that it looks at"
                 outcomes.append(Outcome(collector=name, status=Outcome.Status.SKIPPED, detail=why))
         return tuple(outcomes)
+
+
+def _program(process: Process) -> tuple[int, float, str, str]:
+    return process.pid, process.start_ticks, process.comm, process.exe
 
 
 def _target(process: Process) -> Target:
