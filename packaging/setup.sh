@@ -5,6 +5,8 @@
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
+# For tests: journal files, published ports.
+packages="$packages systemd-journal-remote iptables"
 [ "${1:-}" = --bench ] && packages="$packages gdb curl"
 
 missing=""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.router_log import JOURNAL_REMOTE
+
 
 def _root() -> str | None:
     return None if os.geteuid() == 0 else "runs as root only"
@@ -43,6 +45,12 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "no gcc here"
 
 
+def _journal() -> str | None:
+    if not JOURNAL_REMOTE or shutil.which("journalctl") is None:
+        return "no systemd-journal-remote here: apt install systemd-journal-remote"
+    return _root()
+
+
 def _bench() -> str | None:
     return None if os.environ.get("FREEZEFRAME_BENCH") else "measured by `make bench` only"
 
@@ -54,6 +62,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "e2e": _e2e,
     "fuse": _fuse,
     "gcc": _gcc,
+    "journal": _journal,
     "bench": _bench,
 }
 

@@ -66,6 +66,45 @@ def test_a_title_has_the_flags_of_its_unit_where_the_parent_is_another_program(t
     assert process.argv_source == "unit"
 
 
+@pytest.mark.parametrize("blank", [b"\0" * 60, b" " * 60, b" " * 59 + b"\0"])
+def test_arguments_that_were_blanked_have_their_source_named(tmp_path: Path, blank: bytes) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(6, exe="/usr/bin/python3.11", cmdline=b"python3\0-m\0sglang.launch_server\0--port\x0030000\0")
+    tree.add(7, parent=6, exe="/usr/bin/python3.11", cmdline=blank)
+    tree.add(8, exe="/venv/bin/smg", cgroup=b"0::/system.slice/router.service\n", cmdline=blank)
+    units = tmp_path / "etc/systemd/system"
+    units.mkdir(parents=True)
+    (units / "router.service").write_text("[Service]\nExecStart=/venv/bin/smg launch --port 30000\n")
+    child, service = read(tmp_path, 7), read(tmp_path, 8)
+    assert child is not None
+    assert service is not None
+    assert (child.title, child.argv_source) == ("", "parent")
+    assert child.argv == ("python3", "-m", "sglang.launch_server", "--port", "30000")
+    assert (service.argv, service.argv_source) == (("/venv/bin/smg", "launch", "--port", "30000"), "unit")
+
+
+def test_drop_ins_change_the_command_of_a_unit(tmp_path: Path) -> None:
+    ProcTree(tmp_path).add(7, cgroup=b"0::/system.slice/router@1.service\n", cmdline=b"sglang::router" + b"\0" * 9)
+    base, local, run_time = (
+        tmp_path / "usr/lib/systemd/system", tmp_path / "etc/systemd/system", tmp_path / "run/systemd/system",
+    )  # fmt: skip
+    for folder in (base, local / "router@.service.d", run_time / "router@1.service.d"):
+        folder.mkdir(parents=True)
+    (base / "router@.service").write_text("[Service]\nExecStart=/bin/smg --port 1\n")
+    # Later by name, not by place.
+    (run_time / "router@1.service.d/10-port.conf").write_text("[Service]\nExecStart=\nExecStart=/bin/smg --port 2\n")
+    (local / "router@.service.d/20-port.conf").write_text("[Service]\nExecStart=\nExecStart=/bin/smg --port 3\n")
+    # Another file of the same name where systemd looks first.
+    (local / "router@.service.d/10-port.conf").write_text("[Service]\n")
+    process = read(tmp_path, 7)
+    assert process is not None
+    assert (process.argv, process.argv_source) == (("/bin/smg", "--port", "3"), "unit")
+    (local / "router@.service.d/20-port.conf").unlink()
+    process = read(tmp_path, 7)
+    assert process is not None
+    assert process.argv == ("/bin/smg", "--port", "1")
+
+
 def test_a_title_without_any_source_of_flags(tmp_path: Path) -> None:
     ProcTree(tmp_path).add(7, exe="/usr/sbin/nginx", cmdline=b"nginx: worker process\0")
     process = read(tmp_path, 7)

@@ -26,6 +26,8 @@ _TIME = re.compile(
 # The older routers write a span inside a span, with the id in the inner one.
 _SPAN = re.compile(rb"http_request\{([^}]*)\}")
 _DAY_S = 86400.0
+# What a line that tells whole seconds may be ahead of its time.
+_LINE_TIME_S = 1.0
 _FIELD = re.compile(rb'(\w+)=(?:"([^"]*)"|([^\s}]*))')
 _STARTED = b"started processing request"
 _ENDS = (b"finished processing request", b"request failed with client error", b"request failed with server error")
@@ -228,25 +230,39 @@ class _Finding:
     captured: tuple[tuple[str, str], ...] = ()
 
 
-def read_lines(lines: Sequence[bytes], pid: int, now: float, *, written: float, zone_s: float = 0.0) -> Read:
+def read_lines(
+    lines: Sequence[bytes],
+    pid: int,
+    now: float,
+    *,
+    written: float,
+    zone_s: float = 0.0,
+    times: Sequence[float] = (),
+    began: float = 0.0,
+) -> Read:
     """Read the lines of one log, oldest first.
 
     `now` and `written`, when the file was last written, in seconds since the epoch; `zone_s` is what the local time of
-    this host is ahead of UTC.
+    this host is ahead of UTC. `times` has when whoever collects the lines got each, in seconds since the epoch; `began`
+    is when the process began: what was in flight before that ended with another process.
     """
-    shift = _shift(lines, written, zone_s)
+    shift = _shift(lines, written, zone_s) if not times else 0.0
     started: dict[str, list[tuple[float, str, str]]] = {}
     ended: list[LogRequest] = []
     findings: dict[str, _Finding] = {}
     oldest: float | None = None
     clock: float | None = None
-    for line in lines:
+    for number, line in enumerate(lines):
         stamp = line_time(line, written)
-        if stamp is not None:
+        if times:
+            # Closer than a line that tells whole seconds, and right whatever the writer's zone; but never long after.
+            own = stamp.seconds + _LINE_TIME_S if stamp is not None and not stamp.local else times[number]
+            clock = min(times[number], own)
+        elif stamp is not None:
             clock = stamp.seconds - (shift if stamp.local else 0.0)
-            oldest = clock if oldest is None else oldest
+        oldest = clock if oldest is None else oldest
         _match_findings(line, clock, findings)
-        if stamp is None or clock is None or b"http_request{" not in line:
+        if clock is None or (stamp is None and not times) or b"http_request{" not in line:
             continue
         fields = {name: quoted or bare for span in _SPAN.findall(line) for name, quoted, bare in _FIELD.findall(span)}
         request_id = escape(fields.get(b"request_id", b""), 200)
@@ -259,19 +275,20 @@ def read_lines(lines: Sequence[bytes], pid: int, now: float, *, written: float, 
         elif any(end in line for end in _ENDS):
             latency = latency_ms(fields.get(b"latency", b""))
             earlier = started.get(request_id)
-            began = earlier.pop(0)[0] if earlier else clock - (latency or 0.0) / 1000.0
+            start = earlier.pop(0)[0] if earlier else clock - (latency or 0.0) / 1000.0
             ended.append(
                 LogRequest(
                     pid=pid,
                     request_id=request_id,
                     method=method,
                     path=path,
-                    age_ms=_age(began, now),
+                    age_ms=_age(start, now),
                     finished=True,
                     latency_ms=latency,
                     status=_number(fields.get(b"status_code") or fields.get(b"status", b"")[:3]),
                 )
             )
+    started = {name: [each for each in several if each[0] + _LINE_TIME_S >= began] for name, several in started.items()}
     # One per id, the oldest; an id that is in flight again is not told as ended.
     unfinished = [
         LogRequest(pid=pid, request_id=request_id, method=method, path=path, age_ms=_age(moment, now))
