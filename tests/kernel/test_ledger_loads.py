@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd.bpf import layout, loader, programs
+from freezeframe.agentd.bpf.errors import BpfError
+from freezeframe.agentd.recorder.ledger import Ledger
+
+pytestmark = pytest.mark.needs("kernel")
+
+STRUCTS = {
+    "watched": ("value", layout.WATCH, layout.Watch._fields),
+    "descriptors": ("key", layout.DESCRIPTOR, ("tgid", "fd")),
+    "connections": ("value", layout.CONNECTION, layout.Connection._fields),
+    "streams": ("value", layout.STREAM_STATE, layout.Stream._fields[2:]),
+    "control": ("value", layout.CONTROL, ("sweep",)),
+}
+
+
+def test_no_kernel_headers_are_installed_here() -> None:
+    """What the other tests of this room prove, they prove without any."""
+    assert not Path("/lib/modules", os.uname().release, "build").exists()
+    assert not list(Path("/usr/src").glob("linux-headers*"))
+
+
+@pytest.mark.filterwarnings("ignore")  # of bcc
+def test_structs_are_those_of_the_c(private_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", loader.write_headers(str(private_directory)))
+    bcc = loader.find_bcc()
+    flags = [f"-I{loader.ROOM}", "-Wno-everything", *(f"-D{name}={value}" for name, value in layout.SIZES)]
+    bpf = bcc.BPF(text=(loader.ROOM / "ledger.bpf.c").read_text(), cflags=flags)
+    try:
+        for name, (part, struct, fields) in STRUCTS.items():
+            kind = bpf[name].Leaf if part == "value" else bpf[name].Key
+            assert ctypes.sizeof(kind) == struct.size, name
+            data = bytes(1 + i % 250 for i in range(struct.size))
+            for field, value in zip(fields, struct.unpack(data), strict=True):
+                of_c = getattr(kind.from_buffer_copy(data), field)
+                as_int = int.from_bytes(value, "little") if isinstance(value, bytes) else value
+                assert of_c == as_int, (name, field)
+        head = bpf["heads"].Leaf
+        assert (head.bytes.offset, ctypes.sizeof(head)) == (layout.HEAD.size, layout.HEAD_SIZE)
+    finally:
+        bpf.cleanup()
+
+
+def test_the_locked_memory_is_what_the_documents_say(ledger: Ledger) -> None:
+    assert 20_000_000 < ledger.locked_bytes() < 32_000_000
+
+
+def test_all_is_gone_when_it_is_closed(private_directory: Path) -> None:
+    before = set(ids())
+    loaded = loader.load(programs.LEDGER, str(private_directory))
+    assert len(set(ids()) - before) >= len(programs.LEDGER.attachments)
+    loaded.close()
+    give_up = time.monotonic() + 5
+    while set(ids()) - before:
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def ids() -> list[int]:
+    """Programs in the kernel, asked of the kernel itself."""
+    found = []
+    number = 0
+    while (number := next_program(number)) > 0:
+        found.append(number)
+    return found
+
+
+def next_program(after: int) -> int:
+    attribute = (ctypes.c_uint32 * 4)(after, 0, 0, 0)
+    if ctypes.CDLL(None).syscall(321, 11, ctypes.byref(attribute), 16) < 0:
+        return 0
+    return attribute[1]
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.12", "3.13"])
+def test_bcc_is_found_from_any_python(python: str) -> None:
+    found = [path for path in Path("/root/.pyenv/versions").glob(f"{python}.*/bin/python") if path.exists()]
+    if not found:
+        pytest.skip(f"no Python {python} here")
+    code = (
+        "import sys, importlib.util\n"
+        "sys.path[:0] = sys.argv[1:]\n"
+        "from freezeframe.agentd.bpf import loader\n"
+        "print(loader.find_bcc().BPF.__name__, sum('dist-packages' in each for each in sys.path))\n"
+    )
+    source = str(Path(__file__).resolve().parents[2] / "agentd")
+    done = subprocess.run([found[0], "-c", code, source], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("BPF 0\n", "")
+
+
+def test_a_program_that_does_not_load_says_what_the_verifier_said(private_directory: Path) -> None:
+    wrong = loader.ProgramFile(
+        file="ledger.bpf.c",
+        attachments=(loader.Attachment(function="on_exit", point="raw:no_such_tracepoint"),),
+        defines=layout.SIZES,
+    )
+    with pytest.raises(BpfError, match=r"ledger\.bpf\.c: Failed to attach BPF to raw tracepoint"):
+        loader.load(wrong, str(private_directory))
+
+
+def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(BpfError, match="others may write there or read it"):
+        loader.load(programs.LEDGER, str(tmp_path))
