@@ -51,6 +51,13 @@ def _journal() -> str | None:
     return _root()
 
 
+def _nat() -> str | None:
+    path = f"/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
+    if shutil.which("iptables", path=path) is None:
+        return "no iptables here: apt install iptables"
+    return _root() or (None if os.path.exists("/proc/net/nf_conntrack") else "no /proc/net/nf_conntrack in this kernel")
+
+
 def _bench() -> str | None:
     return None if os.environ.get("FREEZEFRAME_BENCH") else "measured by `make bench` only"
 
@@ -63,6 +70,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "fuse": _fuse,
     "gcc": _gcc,
     "journal": _journal,
+    "nat": _nat,
     "bench": _bench,
 }
 

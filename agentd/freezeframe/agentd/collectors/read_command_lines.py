@@ -6,7 +6,11 @@ the parent's command line when that runs the same program, else the files of its
 them. Privilege: none.
 Cost: about 40 microseconds per process. Cannot see: flags of a process that overwrote them and was started by a shell.
 
-Records hold: pid, start_ticks, title, argv, argv_source ("own", "parent", "unit"); memory_blocked where it is.
+Then the names of the targets' containers, from the files of their runtime (`host.containers`), each container once: the
+last step, since these files may be on a disk that hangs.
+
+Records hold: pid, start_ticks, title, argv, argv_source ("own", "parent", "unit"); memory_blocked where it is; pod,
+namespace, container_name.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import os
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
-from freezeframe.agentd.host import Host, argv, cgroups, memory, procfs, units
+from freezeframe.agentd.host import Host, argv, cgroups, containers, memory, procfs, units
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, Snapshot
 
@@ -36,6 +40,32 @@ def collect(job: Job, host: Host, report: Report) -> None:
             report.done(target.pid)  # ended: there is no command line any more
         except procfs.ProcfsError as error:
             report.missed(target.pid, str(error))
+    _name_containers(job, host, report)
+
+
+def _name_containers(job: Job, host: Host, report: Report) -> None:
+    inside: dict[str, list[Target]] = {}
+    for target in job.targets:
+        try:
+            container = cgroups.parse_cgroup(procfs.cgroup(host.proc(target.pid))).container
+        except procfs.ProcfsError:
+            continue
+        if container:
+            inside.setdefault(container, []).append(target)
+    for container, targets in inside.items():
+        report.doing(f"looking for the names of container {container[:12]}")
+        names = containers.names_of(host, container)
+        processes = (
+            Process(
+                pid=target.pid,
+                start_ticks=target.start_ticks,
+                pod=names.pod,
+                namespace=names.namespace,
+                container_name=names.name,
+            )
+            for target in targets
+        )
+        report.part(Snapshot(processes=tuple(processes)))
 
 
 def _read(target: Target, host: Host, machine: str, report: Report) -> None:

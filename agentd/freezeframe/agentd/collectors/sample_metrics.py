@@ -9,9 +9,9 @@ Cost to the target: one short request per endpoint and look. The first endpoint 
 others only once it answered, so a server that has stopped accepting is left with one connection in its queue; it is not
 asked again while that one is still there, and a stopped process is not asked at all. Each question has one second.
 
-Cannot see: a listener that speaks TLS, one in another network namespace, and an engine whose HTTP port is unclear (it
-has several listeners, none on the usual port): what speaks another protocol must never get an HTTP request. Values over
-HTTP carry no age: a gauge is what its process last wrote.
+A target in another network namespace is asked from inside it, which needs CAP_SYS_ADMIN. Cannot see: a listener that
+speaks TLS, and an engine whose HTTP port is unclear (it has several listeners, none on the usual port): what speaks
+another protocol must never get an HTTP request. Values over HTTP carry no age: a gauge is what its process last wrote.
 """
 
 from __future__ import annotations
@@ -68,14 +68,56 @@ class _Ask:
 def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over Endpoint and Metric records; see the module docstring."""
     report.doing("asking the kernel for listeners")
-    try:
-        sockets = sock_diag.tcp_sockets()
-    except sock_diag.SockDiagError as error:
-        raise UnavailableError(str(error), "load tcp_diag: modprobe tcp_diag") from error
-    plans = _plans(job.targets, host, report, sockets)
+    plans = _plans(job.targets, _Namespaces(host, report), host, report)
     for pid in {target.pid for target in job.targets} - {plan[0].pid for plan in plans}:
         report.done(pid)
     _Looks(plans, job, host, report).take()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Namespace:
+    """Listeners of one network namespace."""
+
+    # To ask from inside; empty for the agent's own.
+    path: str
+    # By inode.
+    listeners: dict[int, TcpSocket]
+    # Ports of listeners that still have a question of ours in their accept queue.
+    waiting: frozenset[int]
+
+
+class _Namespaces:
+    """The network namespaces of the targets, each looked at once."""
+
+    def __init__(self, host: Host, report: Report) -> None:
+        self._host = host
+        self._report = report
+        self._own = procfs.network_namespace(host.proc("self"))
+        self._known: dict[int, _Namespace | None] = {}
+
+    def of(self, pid: int) -> _Namespace | None:
+        """That of a process; None where it may not be entered. Raises ProcfsError, UnavailableError."""
+        number = procfs.network_namespace(self._host.proc(pid))
+        if number not in self._known:
+            self._known[number] = self._look("" if number == self._own else self._host.proc(pid, "ns", "net"), pid)
+        return self._known[number]
+
+    def _look(self, path: str, pid: int) -> _Namespace | None:
+        try:
+            sockets = sock_diag.tcp_sockets(path)
+        except sock_diag.SockDiagError as error:
+            if not path:
+                raise UnavailableError(str(error), "load tcp_diag: modprobe tcp_diag") from error
+            self._report.partial(
+                f"endpoints in the network namespace of pid {pid} are not asked: {error.strerror}",
+                "grant CAP_SYS_ADMIN",
+            )
+            return None
+        return _Namespace(
+            path=path,
+            listeners={each.inode: each for each in sockets if each.state == LISTEN},
+            waiting=frozenset(each.local_port for each in sockets if _stands(each)),
+        )
 
 
 class _Looks:
@@ -171,36 +213,32 @@ def _not_asked(ask: _Ask, why: str) -> Endpoint:
     )
 
 
-def _plans(targets: Iterable[Target], host: Host, report: Report, sockets: list[TcpSocket]) -> list[list[_Ask]]:
+def _plans(targets: Iterable[Target], namespaces: _Namespaces, host: Host, report: Report) -> list[list[_Ask]]:
     """Per listener the endpoints to ask; hands over those that are left alone, with why."""
-    listeners = {each.inode: each for each in sockets if each.state == LISTEN}
-    # Listeners that still have a question of ours in their accept queue.
-    waiting = {each.local_port for each in sockets if _stands(each)}
-    own_namespace = procfs.network_namespace(host.proc("self"))
     plans = []
     # Several processes may share a listener, or an address.
-    asked: set[str] = set()
+    asked: set[tuple[str, str]] = set()
     for target in targets:
         try:
             state = procfs.stat(host.proc(target.pid)).state
-            elsewhere = procfs.network_namespace(host.proc(target.pid)) != own_namespace
+            namespace = namespaces.of(target.pid)
             inodes = descriptors.sockets_of(host.proc(target.pid))
         except procfs.GoneError:
             continue
         except (procfs.ProcfsError, OSError) as error:
             report.missed(target.pid, f"finding its listeners: {error}")
             continue
-        if elsewhere:
-            report.missed(target.pid, "listens in another network namespace, which is not asked")
+        if namespace is None:
             continue
-        mine = [listener for inode in inodes if (listener := listeners.get(inode)) and listener.local not in asked]
-        asked |= {listener.local for listener in mine}
+        known = (namespace.listeners.get(inode) for inode in inodes)
+        mine = [each for each in known if each is not None and (namespace.path, each.local) not in asked]
+        asked |= {(namespace.path, listener.local) for listener in mine}
         for listener, endpoints in _choose(target, mine, host, report):
-            plan = [_ask(target, listener, path, purpose) for path, purpose in endpoints]
+            plan = [_ask(target, namespace, listener, path, purpose) for path, purpose in endpoints]
             why = ""
             if state in ("T", "t"):
                 why = "the process is stopped"
-            elif listener.local_port in waiting:
+            elif listener.local_port in namespace.waiting:
                 why = "an earlier question still waits in the accept queue"
             if why:
                 report.part(Snapshot(endpoints=tuple(_not_asked(ask, why) for ask in plan)))
@@ -218,11 +256,11 @@ def _stands(one: TcpSocket) -> bool:
     return ours and one.info is not None and one.info.last_data_received_ms >= _STANDS_MS
 
 
-def _ask(target: Target, listener: TcpSocket, path: str, purpose: str) -> _Ask:
+def _ask(target: Target, namespace: _Namespace, listener: TcpSocket, path: str, purpose: str) -> _Ask:
     host, _, port = listener.local.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104 - what it listens on
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    question = Question(host=host, port=int(port), path=path)
+    question = Question(host=host, port=int(port), path=path, namespace=namespace.path)
     return _Ask(pid=target.pid, address=address, question=question, purpose=purpose)
 
 

@@ -1,8 +1,10 @@
 """snapshot_sockets: TCP and unix-stream sockets of the targets and of whoever is at the other end, owners on both ends.
 
-Reads: sock_diag over netlink (no process is touched) in the network namespaces of the targets, /proc/PID/fd of the
-targets; of all other processes only while an end of a connection has no owner yet. Privilege: CAP_SYS_PTRACE for the
-descriptors of other users, CAP_SYS_ADMIN for other namespaces (without it /proc/PID/net/tcp: no ages, no byte counts).
+Reads: sock_diag over netlink (no process is touched) in the network namespaces of the targets, and of all others of
+this host while a connection of a target leads out of these; then /proc/PID/net/nf_conntrack, which joins the two ends
+of a connection through a published port; /proc/PID/fd of the targets, and of all other processes only while an end of a
+connection has no owner yet. Privilege: CAP_SYS_PTRACE for the descriptors of other users, CAP_SYS_ADMIN for other
+namespaces (without it /proc/PID/net/tcp: no ages, no byte counts), CAP_DAC_READ_SEARCH for nf_conntrack.
 Cost: 10 microseconds per socket of a namespace and 20 per record, each look; 4 per descriptor scanned.
 
 Which processes: the targets, and all that is connected to them. Of a client only its connections to them are brought; a
@@ -10,8 +12,8 @@ client that itself serves others (a proxy, a gateway) brings all of its own, so 
 on through `_ROUNDS` processes. The agent's own connections are left out, also from a listener's backlog.
 
 Cannot see: what TLS or HTTP/2 carry, how much of an answer is still to come, TIME-WAIT, the other end of a connection
-through address translation. `opened_age_ms` is known only while one direction has carried no byte; a retransmission
-makes `last_out_age_ms` young, `last_ack_age_ms` it does not.
+through a translation that another host made, or eBPF. `opened_age_ms` is known only while one direction has carried no
+byte; a retransmission makes `last_out_age_ms` young, `last_ack_age_ms` it does not.
 Two looks: the first is handed over at once and the targets are reported done; ages are those of the last look. All that
 a connection has carried when it is new at the second look was carried in the window.
 """
@@ -26,7 +28,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.host import Host, namespaces
+from freezeframe.agentd.host import Host, conntrack, namespaces
 from freezeframe.agentd.host.descriptors import Owners
 from freezeframe.agentd.host.http_probe import PROBE_SOURCE
 from freezeframe.agentd.host.sock_diag import LISTEN, SYN_SENT, SockDiagError, TcpSocket, UnixSocket
@@ -38,7 +40,7 @@ from freezeframe.judge.model import Snapshot, Socket
 # Processes from a target to the last one whose own connections are all brought: gateway, proxy, and one to spare.
 _ROUNDS = 4
 # Namespaces that are searched for the other ends of connections.
-_NAMESPACES = 64
+_NAMESPACES = 256
 # Records in one part.
 _BATCH = 1000
 _NAME_BYTES = 108
@@ -85,10 +87,11 @@ class _Looks:
             self._read(graph, namespace, pid)
         self._report.doing("reading descriptors of the targets")
         self._owners.scan(self._proc, self._targets | self._known)
-        if not self._searched and graph.has_open_ends(
-            inode for pid in self._targets for inode in self._owners.inodes(pid)
-        ):
+        inodes = [inode for pid in self._targets for inode in self._owners.inodes(pid)]
+        if not self._searched and next(graph.open_ends(inodes), None) is not None:
             self._search_namespaces(graph)
+        if next(graph.open_ends(inodes), None) is not None:
+            self._translate(graph, inodes)
         whole, ends = self._closure(graph)
         self._known = whole | ends
         if denied := sorted(self._owners.denied & whole):
@@ -155,10 +158,29 @@ class _Looks:
         """Read the other namespaces of this host, once: the other end of a connection may be in a container."""
         self._searched = True
         found = namespaces.namespaces_of(self._proc, (int(name) for name in os.listdir(self._proc) if name.isdecimal()))
+        if len(found) > _NAMESPACES:
+            self._tell(f"{_NAMESPACES} of {len(found)} network namespaces were searched for other ends", "")
         for namespace, pid in list(found.items())[:_NAMESPACES]:
             if namespace not in self._namespaces:
                 self._namespaces[namespace] = pid
                 self._read(graph, namespace, pid)
+
+    def _translate(self, graph: Graph, inodes: list[int]) -> None:
+        """Join what leads through published ports, as the connection tracking of these namespaces has it."""
+        self._report.doing("reading connection tracking")
+        missing = []
+        for pid in self._namespaces.values():
+            found = conntrack.translations(self._proc, "self" if pid is None else pid)
+            graph.translate(found.other_end)
+            missing += [found.missing] if found.missing else []
+        # An end that another host has is open in any case.
+        here = graph.addresses()
+        inside = [one for one in graph.open_ends(inodes) if one.remote.rpartition(":")[0] in here]
+        if missing and inside:
+            self._tell(
+                f"the other end of {len(inside)} connections may be behind a published port: {missing[0]}",
+                "run the agent as root or grant CAP_DAC_READ_SEARCH" if "denied" in missing[0] else "",
+            )
 
     def _tell(self, detail: str, hint: str) -> None:
         """Say once what is missing."""

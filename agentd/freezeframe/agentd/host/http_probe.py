@@ -4,8 +4,8 @@ Plain HTTP/1.1, GET, one answer per connection. Nothing is followed, no credenti
 the deadline, whether the server is silent, trickles or never ends. The User-Agent names freezeframe, so that the
 server's own log shows who asked.
 
-Over loopback the connection comes from PROBE_SOURCE: a server that never accepts keeps it in its accept queue long
-after the agent has given up, and by this address it can be told from a client's.
+Over IPv4 the connection comes from PROBE_SOURCE, whichever address of the host is asked: a server that never accepts
+keeps it in its accept queue long after the agent has given up, and by this address it can be told from a client's.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from freezeframe.agentd.host import netns
 
 PROBE_SOURCE = "127.70.70.70"
 USER_AGENT = "freezeframe-agentd"
@@ -35,6 +37,8 @@ class Question:
     host: str
     port: int
     path: str
+    # File of the network namespace in which that address is ("/proc/4711/ns/net"); empty for the agent's own.
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +145,16 @@ class _Exchange:
         self._length: int | None = None
         self._chunked = False
         self.ended = False
-        self.socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
         try:
-            if question.host.startswith("127."):
+            with netns.inside(question.namespace):
+                self.socket = socket.socket(family, kind)
+        except OSError as error:
+            self.socket = socket.socket(family, kind)
+            self._fail(error.errno or errno.EIO)
+            return
+        try:
+            if family == socket.AF_INET:
                 self.socket.bind((PROBE_SOURCE, 0))
             code = self.socket.connect_ex((question.host, question.port))
         except OSError as error:

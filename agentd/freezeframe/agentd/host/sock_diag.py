@@ -11,7 +11,6 @@ shows as Recv-Q 1 of a CLOSE-WAIT connection is 0 here. ("::ffff:127.0.0.1" is w
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import os
@@ -19,6 +18,8 @@ import socket
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from freezeframe.agentd.host import netns
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -40,7 +41,6 @@ _MAPPED = b"\0" * 10 + b"\xff\xff"
 _INFO = struct.Struct("=2xB21xI16xI4xII8xI28xI16xQQ")
 _INFO_SENT = struct.Struct("=QQ")
 _U32 = struct.Struct("=I")
-_CLONE_NEWNET = 0x40000000
 
 _UNIX_REQUEST = struct.Struct("=BBxxIII8x")
 _UNIX_MESSAGE = struct.Struct("=BBBxI8x")
@@ -61,6 +61,7 @@ TCP_STATES = {
     11: "CLOSING",
     12: "SYN-RECV",
 }
+ESTAB = "ESTAB"
 LISTEN = "LISTEN"
 SYN_SENT = "SYN-SENT"
 
@@ -190,28 +191,9 @@ def _dump(request: bytes, namespace: str) -> Iterator[bytes]:
 
 
 def _netlink(namespace: str) -> socket.socket:
-    """Open a socket that asks one namespace: it stays with the one in which it was made, the thread goes back."""
-    if not namespace:
+    """Open a socket that asks one namespace."""
+    with netns.inside(namespace):
         return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        there = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _enter(there)
-        finally:
-            os.close(there)
-        try:
-            return _netlink("")
-        finally:
-            _enter(home)
-    finally:
-        os.close(home)
-
-
-def _enter(descriptor: int) -> None:
-    # os.setns came with Python 3.12.
-    if ctypes.CDLL(None, use_errno=True).setns(descriptor, _CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _refused(code: int) -> SockDiagError:
@@ -256,7 +238,7 @@ def _tcp(message: bytes) -> TcpSocket:
         inode,
         parse_info(data, send_queue - (state in _MARK_UNACKNOWLEDGED)),
     )
-    return one if state == "ESTAB" else without_marks(one)
+    return one if state == ESTAB else without_marks(one)
 
 
 def without_marks(one: TcpSocket) -> TcpSocket:

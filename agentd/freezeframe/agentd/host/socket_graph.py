@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from freezeframe.agentd.host.conntrack import Ends
 from freezeframe.agentd.host.namespaces import Tables
-from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket, UnixSocket
+from freezeframe.agentd.host.sock_diag import ESTAB, LISTEN, TcpSocket, UnixSocket
 
 _ANY_V4, _ANY_V6 = "0.0.0.0", "[::]"  # noqa: S104 - what others listen on
-_LOOPBACK = ("127.", "[::1]")
+LOOPBACK = ("127.", "[::1]")
+# Translations on the way from one end to the other: a published port, a proxy of a mesh, and one to spare.
+_TRANSLATIONS = 3
 
 
 class Net:
@@ -56,6 +59,7 @@ class Graph:
         # By inode, with their namespace.
         self.unix: dict[int, tuple[int, UnixSocket]] = {}
         self._tcp: dict[int, tuple[Net, TcpSocket]] = {}
+        self._translated: dict[Ends, Ends] = {}
 
     def add(self, namespace: int, tables: Tables) -> None:
         """Add one namespace."""
@@ -64,21 +68,48 @@ class Graph:
         self._tcp.update({one.inode: (net, one) for one in tables.tcp if one.inode})
         self.unix.update({one.inode: (namespace, one) for one in tables.unix})
 
+    def addresses(self) -> frozenset[str]:
+        """Addresses without ports that connections of this host have as their own."""
+        return frozenset(one.local.rpartition(":")[0] for net in self.nets for one in net.tcp if one.remote)
+
+    def translate(self, other_ends: Mapping[Ends, Ends]) -> None:
+        """Add what the connection tracking of a namespace knows."""
+        self._translated.update(other_ends)
+
     def mirror(self, net: Net, one: TcpSocket) -> TcpSocket | None:
-        """Return the other end of a connection, in its own namespace or, but for loopback, in another."""
+        """Return the other end of a connection, wherever on this host it is; None where it cannot be told."""
         if not one.remote:
             return None
         found = net.end(one.remote, one.local)
-        if found is None and len(self.nets) > 1 and not one.remote.startswith(_LOOPBACK):
-            found = next((end for other in self.nets if (end := other.end(one.remote, one.local)) is not None), None)
-        return found
+        if found is not None:
+            return found
+        ends = one.remote, one.local
+        # Loopback leads nowhere else, but through a translation.
+        if not one.remote.startswith(LOOPBACK) and (found := self._elsewhere(net, *ends)) is not None:
+            return found
+        for _ in range(_TRANSLATIONS):
+            beyond = self._translated.get((ends[1], ends[0]))
+            if beyond is None:
+                return None
+            ends = beyond
+            found = net.end(*ends) or self._elsewhere(net, *ends)
+            if found is not None:
+                return found
+        return None
 
-    def has_open_ends(self, inodes: Iterable[int]) -> bool:
-        """Whether one of these connections leads out of what is known here; not over loopback."""
-        return any(
-            one.remote and not one.remote.startswith(_LOOPBACK) and self.mirror(net, one) is None
-            for net, one in self._of(inodes)
-        )
+    def _elsewhere(self, net: Net, local: str, remote: str) -> TcpSocket | None:
+        """Find an end in another namespace; None also where several have one, as networks of containers may repeat."""
+        found = [end for other in self.nets if other is not net and (end := other.end(local, remote)) is not None]
+        return found[0] if len(found) == 1 else None
+
+    def open_ends(self, inodes: Iterable[int]) -> Iterator[TcpSocket]:
+        """Those of these connections, and of those that wait in these listeners, whose other end is not known."""
+        for net, one in self._of(inodes):
+            for each in net.waiting(one) if one.state == LISTEN else (one,):
+                # Over loopback the other end is often just closed.
+                leads_out = each.remote and (each.state == ESTAB or not each.remote.startswith(LOOPBACK))
+                if leads_out and self.mirror(net, each) is None:
+                    yield each
 
     def clients(self, inodes: Iterable[int]) -> Iterator[int]:
         """Other ends of connections that came in over these sockets, those that wait in a listener included."""

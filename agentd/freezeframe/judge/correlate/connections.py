@@ -29,6 +29,7 @@ ENGINE_PARTS = frozenset(
     {Role.ENGINE_HTTP, Role.TOKENIZER_WORKER, Role.SCHEDULER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.WORKER}
 )
 
+_LOOPBACK = ("127.", "[::1]")
 _OPEN = frozenset({"ESTAB", "CLOSE-WAIT", "FIN-WAIT-1", "FIN-WAIT-2", "SYN-SENT", "CLOSING", "LAST-ACK"})
 # The own side is closed.
 _CLOSED = frozenset({"FIN-WAIT-1", "FIN-WAIT-2", "CLOSING", "LAST-ACK"})
@@ -67,17 +68,27 @@ def find_listeners(sockets: Sequence[Socket], processes: dict[int, Process]) -> 
 def join_connections(
     sockets: Sequence[Socket], processes: dict[int, Process], listeners: Sequence[Listener], window_ms: float
 ) -> tuple[Connection, ...]:
-    """Join the ends by address pair and say who owes; connections inside and between engines are left out."""
+    """Join the ends and say who owes; connections inside and between engines are left out.
+
+    Ends belong together as the agent joined them, across network namespaces and published ports; else by address pair.
+    """
     by_port = {(sockets[listener.index].netns, listener.port): listener for listener in listeners}
     ends: dict[tuple[float, str, str], _End] = {}
     for index, socket in enumerate(sockets):
         if socket.family == "tcp" and socket.state in _OPEN:
             ends[socket.netns, _plain(socket.local), _plain(socket.remote)] = _End(index, socket)
-    by_pair: dict[tuple[str, str], _End] = {(local, remote): end for (_, local, remote), end in ends.items()}
+    by_inode = {end.socket.inode: end for end in ends.values() if end.socket.inode}
+    # An end that waits to be accepted has no inode, but knows that of its peer.
+    by_peer = {end.socket.peer_inode: end for end in ends.values() if end.socket.peer_inode}
+    by_pair = {(local, remote): end for (_, local, remote), end in ends.items() if not local.startswith(_LOOPBACK)}
     connections = []
     for (netns, local, remote), end in ends.items():
-        # Both ends may live in different network namespaces of this host.
-        other = ends.get((netns, remote, local)) or by_pair.get((remote, local))
+        other = (
+            by_inode.get(end.socket.peer_inode or 0)
+            or by_peer.get(end.socket.inode)
+            or ends.get((netns, remote, local))
+            or by_pair.get((remote, local))
+        )
         if _is_server(end.socket, other, by_port):
             connection = _join(other, end, by_port.get((netns, _port(local))), processes, window_ms)
         elif other is None:

@@ -296,7 +296,11 @@ def _listening(sockets: Sequence[Socket]) -> dict[int, set[int]]:
 
 
 def _calls(sockets: Sequence[Socket]) -> dict[int, Counter[_Call]]:
-    """Client -> its connections to other processes of this host, each counted once though both ends are listed."""
+    """Client -> its connections to other processes of this host, each counted once though both ends are listed.
+
+    The port is the server's own, also where the client connects to a published one.
+    """
+    by_inode = {each.inode: each for each in sockets if each.family == "tcp" and each.inode}
     listening = {(each.netns, _port(each.local)) for each in sockets if each.family == "tcp" and each.state == "LISTEN"}
     found: dict[int, Counter[_Call]] = {}
     seen = set()
@@ -304,11 +308,16 @@ def _calls(sockets: Sequence[Socket]) -> dict[int, Counter[_Call]]:
         if each.family != "tcp" or each.state == "LISTEN" or each.pid is None or each.peer_pid is None:
             continue
         ends = (each.netns, frozenset({each.local, each.remote}))
+        if each.inode and each.peer_inode:
+            # In different namespaces, or through a published port, each end has addresses of its own.
+            ends = (0.0, frozenset({str(each.inode), str(each.peer_inode)}))
         if each.pid == each.peer_pid or ends in seen:
             continue
         seen.add(ends)
-        ours, theirs = _port(each.local), _port(each.remote)
-        accepted = each.accepted or ((each.netns, ours) in listening and (each.netns, theirs) not in listening)
+        other = by_inode.get(each.peer_inode or 0)
+        ours, theirs = _port(each.local), _port(each.remote if other is None else other.local)
+        place = each.netns if other is None else other.netns
+        accepted = each.accepted or ((each.netns, ours) in listening and (place, theirs) not in listening)
         client, server, port = (each.peer_pid, each.pid, ours) if accepted else (each.pid, each.peer_pid, theirs)
         found.setdefault(client, Counter())[_Call(server=server, port=port)] += 1
     return found

@@ -34,11 +34,19 @@ def processes(snapshot: Snapshot) -> tuple[Block, ...]:
             units.size(each.rss_bytes),
             str(each.thread_count or len(each.threads)),
             each.title or each.comm or NOTHING,
-            each.pod or each.container_name or each.container[:12] or each.unit or NOTHING,
+            _where(each),
         )
         for each in snapshot.processes
     )
     return (Table(columns=columns, rows=rows),)
+
+
+def _where(process: process_pb2.Process) -> str:
+    """Its pod as namespace/pod/container, else its container, else its unit, with its pid in there."""
+    names = [process.namespace, process.pod, process.container_name] if process.pod else [process.container_name]
+    place = "/".join(filter(None, names)) or process.container[:12] or process.unit
+    inside = f"pid {process.container_pid} inside" if process.HasField("container_pid") else ""
+    return ", ".join(filter(None, (place, inside))) or NOTHING
 
 
 def _role(process: process_pb2.Process) -> str:
