@@ -74,8 +74,8 @@ Party = int | Engine
 class Scene:
     """One host, one capture."""
 
-    def __init__(self, *, window_ms: float = 1000.0, client: str = "") -> None:
-        self.meta = Meta(host="gpu-07", window_ms=window_ms, client=client)
+    def __init__(self, *, window_ms: float = 1000.0, client: str = "", usual_clients: tuple[str, ...] = ()) -> None:
+        self.meta = Meta(host="gpu-07", window_ms=window_ms, client=client, usual_clients=usual_clients)
         self.processes: dict[int, Process] = {}
         self.sockets: list[Socket] = []
         self.metrics: list[Metric] = []

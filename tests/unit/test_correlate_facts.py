@@ -64,6 +64,34 @@ def test_a_stray_streams_and_a_scraper_does_not():
     }
 
 
+def test_clients_of_the_configuration_matter_and_none_of_them_is_a_stray():
+    def group(scene: Scene) -> tuple[str, str, list[str]]:
+        one, two, router, engine = scene.client("one.py"), scene.client("two.py"), scene.router(), scene.engine()
+        scene.owed(one, router, 4, age_ms=4_000)
+        scene.owed("10.0.0.7", router, 5, age_ms=4_000)
+        scene.streams(two, engine)
+        facts = correlate([scene.snapshot()])
+        name = next((c.name for c in facts.clients if facts.group in {c.pid, c.name}), "")
+        return name, facts.group_reason, [c.name for c in facts.clients if c.stray]
+
+    assert group(Scene()) == ("10.0.0.7", "most stuck requests", ["two.py"])
+    assert group(Scene(usual_clients=("one.py",))) == ("one.py", "named by the configuration", ["two.py"])
+    assert group(Scene(usual_clients=("two.py", "one.py"))) == ("one.py", "named by the configuration", [])
+    assert group(Scene(usual_clients=("nobody",))) == ("10.0.0.7", "most stuck requests", ["two.py"])
+    assert group(Scene(client="10.0.0.7", usual_clients=("one.py",))) == ("10.0.0.7", "named", ["two.py"])
+
+
+def test_tokens_that_were_not_counted_beside_a_stream_are_no_rate():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.streams(scene.client(), engine)
+    scene.gauges(engine, running=1.0)
+    scene.idle(scene.client("other.py"), router)
+    assert {each.client: each.tokens_per_s for each in scene.verdict().attribution} == {
+        "harness.py": None, "other.py": None,
+    }  # fmt: skip
+
+
 def test_ids_of_the_log_are_given_in_order_when_counts_and_ages_agree():
     scene = Scene()
     client, router, engine = scene.client(), scene.router(), scene.engine()

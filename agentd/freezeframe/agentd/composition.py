@@ -31,7 +31,7 @@ from freezeframe.agentd.store import Store
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge import SCHEMA
 from freezeframe.judge.correlate.roles import serving_processes
-from freezeframe.judge.model import Meta, Process, Socket
+from freezeframe.judge.model import Meta, Metric, Process, Socket
 from freezeframe.judge.verdicts import conclude
 
 # Command lines are learnt before trouble starts: at start, and then so often.
@@ -64,8 +64,10 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     version = importlib.metadata.version("freezeframe")
     host = socket.gethostname()
 
-    def serving(processes: Sequence[Process], sockets: Sequence[Socket]) -> tuple[Process, ...]:
-        return serving_processes(processes, sockets, overrides(config.roles, processes))
+    def serving(
+        processes: Sequence[Process], sockets: Sequence[Socket], metrics: Sequence[Metric]
+    ) -> tuple[Process, ...]:
+        return serving_processes(processes, sockets, overrides(config.roles, processes), metrics)
 
     workers = Workers()
     engine = Engine(
@@ -74,7 +76,14 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         serving=serving,
         conclude=conclude,
         hold=Held,
-        identity=Meta(host=host, agent_version=version, boot_id=_boot_id(), embedded=once, schema=SCHEMA),
+        identity=Meta(
+            host=host,
+            agent_version=version,
+            boot_id=_boot_id(),
+            embedded=once,
+            schema=SCHEMA,
+            usual_clients=config.clients,
+        ),
     )
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
     probed = capabilities.probe()

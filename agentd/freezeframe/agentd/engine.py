@@ -19,7 +19,7 @@ from freezeframe.agentd.errors import UnknownCollectorError
 from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
-from freezeframe.judge.model import Meta, Outcome, Process, Snapshot, Socket
+from freezeframe.judge.model import Meta, Metric, Outcome, Process, Snapshot, Socket
 
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
@@ -57,6 +57,15 @@ class Held(Protocol):
         """Let go."""
 
 
+class Serving(Protocol):
+    """Finds those that take part in serving, with their roles (`judge.correlate.roles`)."""
+
+    def __call__(
+        self, processes: Sequence[Process], sockets: Sequence[Socket], metrics: Sequence[Metric], /
+    ) -> tuple[Process, ...]:
+        """Sockets and metrics may be empty: they are not known yet."""
+
+
 class Engine:
     """Captures, one call one snapshot; may run several at once."""
 
@@ -65,13 +74,13 @@ class Engine:
         *,
         workers: Runs,
         collectors: Sequence[Collector],
-        serving: Callable[[Sequence[Process], Sequence[Socket]], tuple[Process, ...]],
+        serving: Serving,
         conclude: Callable[[Snapshot], Snapshot],
         hold: Callable[[Iterable[Target]], Held],
         identity: Meta,
         clock: Clock = Clock(),  # noqa: B008 - frozen
     ) -> None:
-        """`identity` has what is the same for every snapshot: host, agent_version, boot_id, embedded, schema."""
+        """`identity` has what is the same for every snapshot: host, version, boot, what is configured."""
         self.workers = workers
         self.collectors = {collector.name: collector for collector in collectors}
         self.serving = serving
@@ -122,7 +131,7 @@ class _Run:
         engine = self._engine
         started, boottime = self._clock.wall(), self._clock.boottime()
         everyone = await self.find()
-        first = self._choose(engine.serving(everyone, ()), everyone)
+        first = self._choose(engine.serving(everyone, (), ()), everyone)
         held = [engine.hold(_target(process) for process in first)]
         try:
             await self._look(everyone, first, held)
@@ -132,7 +141,7 @@ class _Run:
                 each.close()
         sockets = self._gathered.records("sockets")
         looked_at = {process.pid for process in self._gathered.records("processes")}
-        roles = engine.serving(self._known(everyone), sockets)
+        roles = engine.serving(self._known(everyone), sockets, self._gathered.records("metrics"))
         self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
         identity = engine.identity
@@ -150,6 +159,7 @@ class _Run:
             client=str(self._spec.client_pid) if self._spec.client_pid is not None else self._spec.client_address,
             embedded=identity.embedded,
             schema=identity.schema,
+            usual_clients=identity.usual_clients,
         )
         whole = Snapshot(
             **{
@@ -233,7 +243,7 @@ class _Run:
     def _later(self, everyone: Sequence[Process], seen: set[int]) -> tuple[Process, ...]:
         """Those that the first look at the sockets named; where processes were asked for, only their peers."""
         sockets = self._gathered.records("sockets")
-        serving = self._engine.serving(everyone, sockets)
+        serving = self._engine.serving(everyone, sockets, ())
         asked = frozenset(self._spec.pids)
         peers = {each.peer_pid for each in sockets if each.pid in asked}
         peers |= {each.pid for each in sockets if each.peer_pid in asked}

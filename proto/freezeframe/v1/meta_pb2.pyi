@@ -38,6 +38,7 @@ class Meta(google.protobuf.message.Message):
     CLIENT_FIELD_NUMBER: builtins.int
     EMBEDDED_FIELD_NUMBER: builtins.int
     SCHEMA_FIELD_NUMBER: builtins.int
+    USUAL_CLIENTS_FIELD_NUMBER: builtins.int
     snapshot_id: builtins.str
     """Identifies the snapshot: HOST-TIME-RANDOM, safe in a file name."""
     host: builtins.str
@@ -59,11 +60,15 @@ class Meta(google.protobuf.message.Message):
     note: builtins.str
     """What the user said of it (--note)."""
     client: builtins.str
-    """The client named with --client or in the config: a pid or an address; empty when nobody was named."""
+    """The client named with --client: a pid or an address; empty when nobody was named."""
     embedded: builtins.bool
     """True when an agent was started for this one capture and ended with it."""
     schema: builtins.int
     """Schema revision of the writer: rises when fields are added."""
+    @property
+    def usual_clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Clients that the agent's configuration names, by title or address: they matter where --client names nobody."""
+
     def __init__(
         self,
         *,
@@ -80,8 +85,9 @@ class Meta(google.protobuf.message.Message):
         client: builtins.str = ...,
         embedded: builtins.bool = ...,
         schema: builtins.int = ...,
+        usual_clients: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "window_ms", b"window_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "usual_clients", b"usual_clients", "window_ms", b"window_ms"]) -> None: ...
 
 global___Meta = Meta
 

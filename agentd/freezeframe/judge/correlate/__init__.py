@@ -48,8 +48,8 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     forwarding = {pid for pid, p in processes.items() if p.role in SERVERS}
     entry = tuple(c for c in connections if c.client_pid not in forwarding)
     clients = find_clients(entry, processes, engines, routers, window_ms)
-    group, group_reason = find_group(clients, meta.client)
-    clients = mark_strays(clients, group)
+    group, group_reason = find_group(clients, meta.client, meta.usual_clients)
+    clients = mark_strays(clients, group, meta.usual_clients)
     kept: tuple[Request, ...] = snapshot.requests
     kind_of = {pid: engine.kind for engine in engines for pid in engine.http_pids}
     requests = find_requests(connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, len(kept))

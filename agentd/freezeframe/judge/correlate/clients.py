@@ -76,13 +76,16 @@ def client_name(process: Process) -> str:
     return (words[0].rpartition("/")[2] if words else "") or process.comm or f"pid {process.pid}"
 
 
-def find_group(clients: Sequence[Client], named: str) -> tuple[int | str | None, str]:
-    """The client that matters and why: the named one, else the one with most of the stuck requests."""
+def find_group(clients: Sequence[Client], named: str, usual: Sequence[str] = ()) -> tuple[int | str | None, str]:
+    """The client that matters and why: the named one, else a configured one, else whoever owns most stuck requests."""
     if named:
         for client in clients:
-            if named in {str(client.pid), client.address, client.name}:
+            if _is_called(client, named):
                 return _key(client), "named"
         return None, f"the client {named!r} that was named has no connection to the path"
+    configured = _configured(clients, usual)
+    if configured:
+        return _key(configured[0]), "named by the configuration"
     stuck = [client for client in clients if client.stuck]
     if not stuck:
         return None, "no client has stuck requests"
@@ -93,7 +96,7 @@ def find_group(clients: Sequence[Client], named: str) -> tuple[int | str | None,
     return None, f"ambiguous: no client owns most of the {total} stuck requests ({names}); name one with --client"
 
 
-def mark_strays(clients: Sequence[Client], group: int | str | None) -> tuple[Client, ...]:
+def mark_strays(clients: Sequence[Client], group: int | str | None, usual: Sequence[str] = ()) -> tuple[Client, ...]:
     """Mark the clients that get a stream while the group that matters gets nothing.
 
     Bytes in answer to bytes of the same window may be scrapes or probes: they make nobody a stray.
@@ -101,7 +104,17 @@ def mark_strays(clients: Sequence[Client], group: int | str | None) -> tuple[Cli
     main = next((c for c in clients if group is not None and _key(c) == group), None)
     if main is None or not main.stuck or main.moving:
         return tuple(clients)
-    return tuple(replace(c, stray=True) if c is not main and c.streaming and not c.stuck else c for c in clients)
+    belong = [main, *_configured(clients, usual)]
+    return tuple(replace(c, stray=True) if c not in belong and c.streaming and not c.stuck else c for c in clients)
+
+
+def _is_called(client: Client, name: str) -> bool:
+    """Whether what somebody gave, a pid, an address or a title, means this client."""
+    return name in {str(client.pid), client.address, client.name}
+
+
+def _configured(clients: Sequence[Client], usual: Sequence[str]) -> list[Client]:
+    return [client for client in clients if any(_is_called(client, name) for name in usual)]
 
 
 def _key(client: Client) -> int | str:

@@ -67,9 +67,10 @@ def serving_processes(
     processes: Sequence[Process],
     sockets: Sequence[Socket] = (),
     overrides: Mapping[int, Process.Role] = {},
+    metrics: Sequence[Metric] = (),
 ) -> tuple[Process, ...]:
     """Those that take part in serving or talk to one that does, with their roles, in their order."""
-    found = assign_roles(processes, sockets, overrides)
+    found = assign_roles(processes, sockets, overrides, metrics)
     return tuple(process for process in found if process.role is not Role.OTHER or process.engine_pid)
 
 

@@ -30,12 +30,14 @@ class Meta:
     boottime_ms: float = 0.0
     # What the user said of it (--note).
     note: str = ""
-    # The client named with --client or in the config: a pid or an address; empty when nobody was named.
+    # The client named with --client: a pid or an address; empty when nobody was named.
     client: str = ""
     # True when an agent was started for this one capture and ended with it.
     embedded: bool = False
     # Schema revision of the writer: rises when fields are added.
     schema: int = 0
+    # Clients that the agent's configuration names, by title or address: they matter where --client names nobody.
+    usual_clients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,8 +116,10 @@ def attribute(facts: Facts) -> tuple[Attribution, ...]:
     """Who sent the requests and who gets the bytes, most stuck requests first."""
     streams = [client for client in facts.clients if client.streaming]
     generated = [e.gauges.generated_delta for e in facts.engines if e.gauges.generated_delta is not None]
-    # Tokens have no address: they are one client's only when no other one gets a stream.
-    tokens = sum(generated) * 1000 / facts.window_ms if facts.two_looks and generated and len(streams) == 1 else None
+    # Tokens have no address: they are one client's only when no other one gets a stream. The counters move once in
+    # some tens of steps: none counted beside a stream that moves is no rate.
+    total = sum(generated)
+    tokens = total * 1000 / facts.window_ms if facts.two_looks and total and len(streams) == 1 else None
     shown = facts.clients[:_CLIENTS]
     shown += tuple(client for client in facts.clients[_CLIENTS:] if client.stray)
     return tuple(_attribution(client, tokens if client in streams else None) for client in shown)
