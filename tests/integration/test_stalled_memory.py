@@ -1,16 +1,8 @@
-"""A process whose memory lock cannot be taken: what is never read of it, and what answers all the same.
-
-A reader of /proc/PID/mem faults on a page that never comes and holds the lock; a mapping call of the target queues for
-it, and every other reader of that memory behind. The file's own watchdog ends it within 8 s.
-"""
+"""A process whose memory lock cannot be taken: what is never read of it, and what answers all the same."""
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,38 +11,12 @@ from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
-from freezeframe.agentd.host import Host, procfs
 from freezeframe.judge.model import Process
-from tests.support.children import PROGRAMS, python
-from tests.support.report import run, target, until
-from tests.support.stall import stalled_file
+from tests.support.children import python
+from tests.support.report import run, target
+from tests.support.stall import stalled_process, state
 
 pytestmark = pytest.mark.needs("root", "fuse")
-
-READER = "import os,sys\nos.pread(os.open(sys.argv[1], os.O_RDONLY), 8, int(sys.argv[2], 16))"
-
-
-def state(pid: int) -> str:
-    return procfs.stat(Host().proc(pid)).state
-
-
-@contextlib.contextmanager
-def stalled_process(folder: Path) -> Iterator[int]:
-    with stalled_file(folder, direct=False) as stall, contextlib.ExitStack() as stack:
-        command = [sys.executable, str(PROGRAMS / "mapped_page.py"), stall.path]
-        one = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        stack.callback(one.kill)
-        address = one.stdout.readline().decode().strip()
-        command = [sys.executable, "-c", READER, f"/proc/{one.pid}/mem", address]
-        reader = stack.enter_context(subprocess.Popen(command, stderr=subprocess.DEVNULL))
-        stack.callback(reader.kill)
-        stack.callback(stall.release)
-        until(lambda: state(reader.pid) == "D")
-        one.stdin.write(b"\n")
-        one.stdin.flush()
-        until(lambda: state(one.pid) == "D")
-        yield one.pid
-
 
 def test_its_memory_is_left_alone_and_the_rest_is_read(tmp_path: Path) -> None:
     with python("import time; print('ready', flush=True); time.sleep(600)") as other, stalled_process(tmp_path) as pid:
