@@ -56,6 +56,15 @@ def test_with_nothing_kept_the_worst_names_the_outcome() -> None:
     assert it.outcome("look", 1.0).status is STATUS.PARTIAL
 
 
+def test_a_target_of_somebody_else_says_what_grants_it() -> None:
+    it = progress(1, 2)
+    it.take(Missed(pid=2, why="reading it: Permission denied"))
+    it.take(end())
+    assert it.outcome("look", 1.0).hint == "run the agent as root or grant CAP_SYS_PTRACE"
+    it.take(Partial(detail="cut", hint="more"))
+    assert it.outcome("look", 1.0).hint == "more"
+
+
 def test_many_misses_are_counted_not_listed() -> None:
     it = progress(*range(1, 101))
     for pid in range(1, 101):

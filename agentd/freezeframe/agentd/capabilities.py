@@ -37,7 +37,7 @@ class Capability:
     hint: str = ""
 
 
-# Bit, name, what is missing without it. Numbers are those of linux/capability.h.
+# Bit, name, what it is needed for. Numbers are those of linux/capability.h.
 _BITS = (
     (39, "CAP_BPF", "the recorder"),
     (38, "CAP_PERFMON", "the recorder"),
@@ -101,12 +101,12 @@ def _capability_bits(status: str | None) -> list[Capability]:
         return [Capability(name=name, state=State.LIMITED, detail=detail) for _, name, _ in _BITS]
     effective = int(match.group(1), 16)
     found = []
-    for bit, name, without in _BITS:
+    for bit, name, what in _BITS:
         if effective >> bit & 1:
             found.append(Capability(name=name, state=State.PRESENT))
         else:
             state = State.LIMITED if name == _OPTIONAL else State.ABSENT
-            found.append(Capability(name=name, state=state, detail=f"without it: no {without}", hint=f"{_UNIT}{name}"))
+            found.append(Capability(name=name, state=state, detail=f"needed for {what}", hint=f"{_UNIT}{name}"))
     return found
 
 

@@ -12,6 +12,9 @@ from freezeframe.judge.model import Outcome
 
 Status = Outcome.Status
 
+# What the kernel says of a target that belongs to somebody else, and what helps, whichever collector was told so.
+_DENIED = "ermission denied"
+_TO_SEE_OTHERS = "run the agent as root or grant CAP_SYS_PTRACE"
 _NUMBER = re.compile(r"(?<!\d)[0-9]{1,10}(?!\d)")
 # Sentences of one kind that a detail names in full.
 _NAMED = 3
@@ -91,6 +94,8 @@ class Progress:
         details += _some([f"pid {pid}: {why}" for pid, why in islice(self._missed.items(), _NAMED)], len(self._missed))
         details += _some([partial.detail for partial in self._partials[:_NAMED]], len(self._partials))
         hint = hint or next((partial.hint for partial in self._partials if partial.hint), "")
+        if not hint and any(_DENIED in why for why in self._missed.values()):
+            hint = _TO_SEE_OTHERS
         whole = self._end is not None and self._end.status is Status.OK
         missed = set(self._missed) if whole else set(self._targets) - self._done
         return Outcome(

@@ -188,7 +188,7 @@ def why_failed(answer: Answer) -> str:
         return f"py-spy: {answer.failure}"
     text = answer.stderr.decode("utf-8", "backslashreplace")
     if "ermission denied" in text.lower() or "Operation not permitted" in text:
-        return "py-spy may not read it: run the agent as root or grant CAP_SYS_PTRACE"
+        return "py-spy may not read it: permission denied"
     if "Failed to find python version" in text or "Failed to find a python" in text:
         return ""
     if "process executable name" in text or "No such process" in text:
