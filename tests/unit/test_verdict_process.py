@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.model import Confidence, Process, Verdict
 from tests.support.scene import Engine, Scene
 
 Code = Verdict.Code
+Role = Process.Role
 Level = Confidence.Level
 
 
@@ -95,6 +96,15 @@ def test_lookalike_a_client_that_ended():
     scene, harness, *_ = stuck()
     scene.change(harness, exited=True)
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_lookalike_a_router_and_a_scheduler_of_somebody_else_that_ended_with_nobody_connected():
+    scene, *_ = stuck()
+    before = scene.verdict()
+    scene.change(scene.router(), exited=True)
+    scene.process(Role.SCHEDULER, "sglang::scheduler", exited=True)
+    after = scene.verdict()
+    assert (after.code, after.holder_pids) == (before.code, before.holder_pids)
 
 
 def test_uninterruptible_at_both_looks():

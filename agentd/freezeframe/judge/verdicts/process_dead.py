@@ -1,8 +1,9 @@
 """PROCESS_DEAD: a process of the path is a zombie, or ended during the capture.
 
 Proof: its state is Z or X, or the capture held it and it ended. The kernel says so: HIGH.
-Clients end whenever they are done and are left out. A process that was gone before the capture leaves nothing here:
-the engine it belonged to, or a leg that is missing, tells of it.
+Clients end whenever they are done and are left out, and so is what ended with nobody connected to it or its engine: a
+router or an engine of somebody else on this host, ended on purpose. A process that was gone before the capture leaves
+nothing here: the engine it belonged to, or a leg that is missing, tells of it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ Level = Confidence.Level
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """One verdict per dead process."""
-    dead = (
-        p for p in path_processes(facts) if p.role is not Process.Role.CLIENT and (p.exited or p.state in {"Z", "X"})
-    )
+    servers = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
+    dead = [p for p in servers if p.state in {"Z", "X"} or (p.exited and _is_connected(facts, p))]
     return tuple(_verdict(facts, p) for p in dead)
+
+
+def _is_connected(facts: Facts, p: Process) -> bool:
+    engine = next((e for e in facts.engines if p.pid in e.pids or e.pid == p.engine_pid), None)
+    pids = engine.http_pids if engine else (p.pid,)
+    return bool(facts.to_server(*pids) or facts.from_client(*pids))
 
 
 def _verdict(facts: Facts, p: Process) -> Verdict:
