@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check e2e bench proto clean
+.PHONY: setup demo test check e2e bench pythons floors proto clean
 
 setup: $(VENV)/.ready
 
@@ -46,5 +46,10 @@ bench: setup
 	sh packaging/setup.sh --bench
 	FREEZEFRAME_BENCH=1 $(BIN)/python -m pytest -q -s tests/bench
 
+# Unit and contract tests and one real capture: on every CPython at hand; with the oldest releases that are admitted.
+pythons floors:
+	sh packaging/setup.sh
+	sh packaging/try_versions.sh $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-*
