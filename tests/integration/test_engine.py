@@ -75,7 +75,10 @@ async def test_a_capture_has_an_outcome_of_each_collector_and_what_it_brought(be
     names = [collector.name for collector in COLLECTORS if collector.name not in INTERNAL]
     told = [outcome for outcome in snapshot.outcomes if outcome.collector not in INTERNAL]
     assert [outcome.collector for outcome in told] == names
-    assert {outcome.collector: outcome.status for outcome in told} == dict.fromkeys(names, Outcome.Status.OK), told
+    expected = {**dict.fromkeys(names, Outcome.Status.OK), "trace_requests": Outcome.Status.UNAVAILABLE}
+    assert {outcome.collector: outcome.status for outcome in told} == expected, told
+    (why,) = [outcome.detail for outcome in told if outcome.status is Outcome.Status.UNAVAILABLE]
+    assert why == "the recorder is not running"
     assert {step.collector for step in steps if step.outcome is not None} == set(names)
     edges = Counter((each.pid, each.peer_pid) for each in snapshot.sockets if each.family == "tcp" and each.accepted)
     assert edges[bed.pids.router, bed.pids.harness] == 30

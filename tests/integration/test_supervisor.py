@@ -137,7 +137,7 @@ def test_what_changes_the_code_a_child_loads_is_left_out() -> None:
 
 
 def agent_processes(agent: Daemon) -> list[int]:
-    """Launcher, front and the workers."""
+    """Launcher, recorder, front and the workers."""
     found = []
     for child in children(agent.pid):
         with contextlib.suppress(OSError):
@@ -173,13 +173,13 @@ def test_random_kills_during_captures_leave_nothing_behind() -> None:
                 victim = chance.choice(agent_processes(agent))
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
-                until(lambda: len(children(agent.pid)) == 2 and healthy(agent.address), seconds=BACK_S)
+                until(lambda: len(children(agent.pid)) == 3 and healthy(agent.address), seconds=BACK_S)
             until(lambda: done and done[-1])
         finally:
             stop.set()
             capturing.join(10)
         until(lambda: len(os.listdir(f"/proc/{agent.pid}/fd")) == descriptors)
-        until(lambda: len(agent_processes(agent)) == 2)
+        until(lambda: len(agent_processes(agent)) == 3)
         assert all(lives(pid) for pid in agent_processes(agent))
         assert (status(target.pid, "State"), status(target.pid, "TracerPid")) == ("S", "0")
         left = agent_processes(agent)
@@ -203,8 +203,8 @@ def test_a_new_agent_takes_over_at_once_from_a_killed_one() -> None:
             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            until(lambda: len(children(next_one.pid)) == 2)
-            until(lambda: healthy(agent.address) and len(children(next_one.pid)) == 2)
+            until(lambda: len(children(next_one.pid)) == 3)
+            until(lambda: healthy(agent.address) and len(children(next_one.pid)) == 3)
             assert time.monotonic() - begin < BACK_S + 5
         finally:
             next_one.terminate()

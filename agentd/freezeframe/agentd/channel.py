@@ -63,6 +63,8 @@ def encode(op: str, **fields: int | str) -> bytes:
 
 # Introduces two children of the supervisor to each other; one end of their channel goes with it.
 INTRODUCTION = encode("peer")
+# The same for launcher and recorder.
+RECORDER_INTRODUCTION = encode("recorder")
 
 
 def send(sock: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:

@@ -75,6 +75,16 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recorder:
+    """The always-armed part (eBPF)."""
+
+    # False = no program is ever loaded; a capture says so.
+    enabled: bool = True
+    # Kernel headers to compile with, root's alone to write; empty = the agent's own small tree.
+    kernel_headers: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOverride:
     """A role for the processes that match all of what is given."""
 
@@ -100,6 +110,7 @@ class Config:
     groups: Groups = Groups()
     capture: CaptureLimits = CaptureLimits()
     store: StoreLimits = StoreLimits()
+    recorder: Recorder = Recorder()
     roles: tuple[RoleOverride, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""The daemon's command line: checks the configuration, then is the supervisor of launcher and front."""
+"""The daemon's command line: checks the configuration, then is the supervisor of launcher, recorder and front."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
     arguments = ["--runtime-dir", config.runtime_dir, "--state-dir", config.state_dir]
     arguments += ["--config", os.path.abspath(path)] if path is not None else []
     arguments += ["--once"] if once else []
+    recorder = [config.runtime_dir, *([os.path.abspath(path)] if path is not None else [])]
     specs = (
         supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher")),
+        supervisor.ChildSpec(name="recorder", command=supervisor.module("recorder.service", *recorder)),
         supervisor.ChildSpec(name="front", command=supervisor.module("composition", *arguments, "--control-fd")),
     )
     try:

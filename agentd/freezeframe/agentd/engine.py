@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Protocol
 
@@ -144,6 +145,8 @@ class _Run:
         roles = engine.serving(self._known(everyone), sockets, self._gathered.records("metrics"))
         self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
+        # The recorder sees every connection of the host; those of other processes are nobody's business here.
+        snapshot = replace(snapshot, requests=tuple(each for each in snapshot.requests if each.pid in looked_at))
         identity = engine.identity
         meta = Meta(
             snapshot_id=_snapshot_id(identity.host, started),

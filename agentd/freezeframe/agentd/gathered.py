@@ -34,7 +34,7 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
 }
 
 # Records that belong to one process, dropped when it ended before it was looked at whole.
-_OF_ONE_PROCESS = ("sockets", "python_threads", "native_threads", "asyncio_tasks", "metrics", "endpoints")
+_OF_ONE_PROCESS = ("sockets", "requests", "python_threads", "native_threads", "asyncio_tasks", "metrics", "endpoints")
 
 _SEVERITY = (
     Outcome.Status.UNSPECIFIED,

@@ -3,13 +3,15 @@
 Imports every collector and never grpc. Has one thread, reads nothing of a target, waits for no child: what it forks it
 watches through SIGCHLD, and what does not die it leaves behind and counts.
 
-Messages (see `channel`): "peer" on the control channel brings the work channel, again for each new front.
+Messages (see `channel`): "peer" on the control channel brings the work channel, again for each new front; "recorder"
+brings the one to the recorder, over which a worker that wants it gets an end of a socketpair of its own.
 
     front -> launcher   start {job, collector} + slot, pipe
                         kill {job, targets}: the targets, "4711,4712", it was stuck on
     launcher -> front   started {job, pid}   refused {job, why}   exited {job, pid, status}
                         gone {job, pid}: the worker and its helpers have ended
                         abandoned {collector, tier, targets, pid}: one of a former front's that still lives
+    launcher -> recorder  ask + socket: whoever holds the other end may ask (see recorder.service)
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from freezeframe.agentd import worker
-from freezeframe.agentd.channel import Channel, Message, encode
+from freezeframe.agentd.channel import Channel, Message, encode, pair
 from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.groups import become_subreaper, group_lives
@@ -58,6 +60,7 @@ class Launcher:
         self._host = host
         self._limits = limits
         self._work: Channel | None = None
+        self._recorder: Channel | None = None
         self._workers: dict[int, _Worker] = {}
 
     def run(self) -> None:
@@ -74,13 +77,14 @@ class Launcher:
             self._reap()
             self._follow_control()
             self._follow_work()
+            self._follow_recorder()
         self._kill_all()
         self._reap_until_gone(wakeup)
 
     def _wait(self, wakeup: int) -> None:
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
-        for channel in (self._control, self._work):
+        for channel in (self._control, self._work, self._recorder):
             if channel is not None and not channel.closed:
                 poll.register(channel, select.POLLIN | (select.POLLOUT if channel.wants_write else 0))
         poll.poll()
@@ -89,6 +93,10 @@ class Launcher:
         for message in self._control.receive():
             if message.op == "peer" and len(message.descriptors) == 1:
                 self._meet(Channel(socket.socket(fileno=message.descriptors[0])))
+            elif message.op == "recorder" and len(message.descriptors) == 1:
+                if self._recorder is not None:
+                    self._recorder.close()
+                self._recorder = Channel(socket.socket(fileno=message.descriptors[0]))
             else:
                 message.close()
 
@@ -121,6 +129,27 @@ class Launcher:
         if self._work.closed:
             self._leave_front()
 
+    def _follow_recorder(self) -> None:
+        """It tells nothing; only its end is to be seen."""
+        if self._recorder is None:
+            return
+        for message in self._recorder.receive():
+            message.close()
+        if self._recorder.closed:
+            self._recorder.close()
+            self._recorder = None
+
+    def _reach_recorder(self) -> socket.socket | None:
+        """Give a socket of which the recorder has the other end; None when there is no recorder."""
+        if self._recorder is None:
+            return None
+        ours, theirs = pair()
+        with theirs:
+            if self._recorder.send(encode("ask"), (theirs.fileno(),)):
+                return ours
+        ours.close()
+        return None
+
     def _start(self, message: Message) -> None:
         job = message.number("job")
         collector = self._collectors.get(message.text("collector"))
@@ -129,13 +158,18 @@ class Launcher:
             return
         slot, pipe = message.descriptors
         parent = os.getpid()
+        asker = self._reach_recorder() if collector.asks_recorder else None
+        recorder = None if asker is None else asker.fileno()
         try:
             pid = os.fork()
         except OSError as error:
             self._tell("refused", job=job, why=f"starting a worker: {error.strerror}")
             return
+        finally:
+            if asker is not None and os.getpid() == parent:
+                asker.close()
         if pid == 0:
-            worker.run(collector, pipe, slot, host=self._host, limits=self._limits, parent=parent)
+            worker.run(collector, pipe, slot, recorder, host=self._host, limits=self._limits, parent=parent)
         # Both sides do it, so that it is done before either goes on; the child may be dead already.
         with suppress(OSError):
             os.setpgid(pid, pid)

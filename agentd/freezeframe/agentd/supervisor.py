@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from freezeframe.agentd import channel
-from freezeframe.agentd.channel import INTRODUCTION, Channel
+from freezeframe.agentd.channel import INTRODUCTION, RECORDER_INTRODUCTION, Channel
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.groups import become_subreaper
 from freezeframe.agentd.jobs import SUPERVISOR_VARIABLE
 from freezeframe.agentd.logs import Logger
 
 LOCK = "agentd.lock"
-# Children that get a channel to each other, by name.
-_PEERS = (("launcher", "front"),)
+# Children that get a channel to each other, by name, and what introduces them.
+_PEERS = ((("launcher", "front"), INTRODUCTION), (("launcher", "recorder"), RECORDER_INTRODUCTION))
 # Descriptor of a child's control channel.
 _CONTROL_FD = 3
 # A child that ended is started again at once, one that ends again and again after twice the pause each time.
@@ -140,9 +140,9 @@ class Supervisor:
             if not child.pid and child.due <= time.monotonic():
                 self._start(child)
                 started.add(child.spec.name)
-        for names in _PEERS:
+        for names, introduction in _PEERS:
             if started.intersection(names):
-                self._introduce(*(self._children.get(name) for name in names))
+                self._introduce(introduction, *(self._children.get(name) for name in names))
 
     def _start(self, child: _Child) -> None:
         ours, theirs = channel.pair()
@@ -163,11 +163,11 @@ class Supervisor:
         child.pid, child.control, child.started = pid, Channel(ours), time.monotonic()
         self._log.info("child started", child=child.spec.name, pid=pid)
 
-    def _introduce(self, *children: _Child | None) -> None:
+    def _introduce(self, introduction: bytes, *children: _Child | None) -> None:
         controls = [child.control for child in children if child is not None and child.control is not None]
         if len(controls) == len(children):
             for control, end in zip(controls, channel.pair(), strict=True):
-                control.send(INTRODUCTION, (end.fileno(),))
+                control.send(introduction, (end.fileno(),))
                 end.close()
 
     def _reap(self) -> None:

@@ -39,6 +39,7 @@ from freezeframe.judge.wire import to_bytes
 
 _PIPE = 3
 _SLOT = 4
+_RECORDER = 5
 _JOB_BYTES = 16 * 1024 * 1024
 # A part is split above this size: the front decodes smaller ones without a pause.
 _PART_BYTES = 256 * 1024
@@ -64,21 +65,33 @@ def warm() -> None:
             to_bytes(kind())
 
 
-def run(collector: Collector, pipe: int, slot: int, *, host: Host, limits: WorkerLimits, parent: int) -> NoReturn:
-    """Be the worker; called in the child right after the fork, never returns."""
+def run(
+    collector: Collector,
+    pipe: int,
+    slot: int,
+    recorder: int | None,
+    *,
+    host: Host,
+    limits: WorkerLimits,
+    parent: int,
+) -> NoReturn:
+    """Be the worker; called in the child right after the fork, never returns.
+
+    `recorder` is a socket to the recorder, for a collector that asks it and while there is one.
+    """
     status = 1
     try:
-        _isolate(pipe, slot, limits)
+        _isolate(pipe, slot, recorder, limits)
         # The launcher forks from its only thread, so this fires when the launcher ends and never before.
         end_with_parent(parent, signal.SIGTERM if collector.in_gpu_driver else signal.SIGKILL)
-        _collect(collector, host, limits)
+        _collect(collector, host if recorder is None else replace(host, recorder=_RECORDER), limits)
         status = 0
     finally:
         # Nothing of the launcher's may run here: no atexit, no buffers, no frames further up.
         os._exit(status)
 
 
-def _isolate(pipe: int, slot: int, limits: WorkerLimits) -> None:
+def _isolate(pipe: int, slot: int, recorder: int | None, limits: WorkerLimits) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -88,13 +101,17 @@ def _isolate(pipe: int, slot: int, limits: WorkerLimits) -> None:
         os.setpgid(0, 0)
     # Above the low numbers first, since either may be one of them.
     high_pipe, high_slot = (_duplicate_above(fd) for fd in (pipe, slot))
+    high_recorder = None if recorder is None else _duplicate_above(recorder)
     null = os.open(os.devnull, os.O_RDWR)
     for low in (0, 1, 2):
         os.dup2(null, low)
     os.dup2(high_pipe, _PIPE, inheritable=False)
     os.dup2(high_slot, _SLOT, inheritable=False)
+    last = _SLOT
+    if high_recorder is not None:
+        last = os.dup2(high_recorder, _RECORDER, inheritable=False)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > _SLOT:
+        if int(name) > last:
             with suppress(OSError):
                 os.close(int(name))
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -179,10 +196,13 @@ def split(part: Snapshot) -> Iterable[bytes]:
     data = to_bytes(part)
     lists = {field.name: getattr(part, field.name) for field in fields(part)}
     lists = {name: value for name, value in lists.items() if isinstance(value, tuple) and value}
-    if len(data) <= _PART_BYTES or sum(map(len, lists.values())) + (part.host is not None) <= 1:
+    if (
+        len(data) <= _PART_BYTES
+        or sum(map(len, lists.values())) + (part.host is not None) + (part.recorder is not None) <= 1
+    ):
         yield data
         return
-    singles = dict.fromkeys(("meta", "host", "history", "verdict"))
+    singles = dict.fromkeys(("meta", "host", "history", "verdict", "recorder"))
     middle = sum(map(len, lists.values())) // 2
     first: dict[str, object] = {}
     second: dict[str, object] = {}

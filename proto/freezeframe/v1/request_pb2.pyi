@@ -61,6 +61,9 @@ class Request(google.protobuf.message.Message):
     STATUS_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     JOINED_BY_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
+    ARRIVING_FIELD_NUMBER: builtins.int
+    CLOSED_AGE_MS_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """The process; absent when the request is known from a log alone."""
     fd: builtins.int
@@ -97,6 +100,12 @@ class Request(google.protobuf.message.Message):
     """Where it comes from: "socket", "log", "recorder"."""
     joined_by: builtins.str
     """How sure the join to `upstream` is: "id", "order", "count"; empty when not joined."""
+    protocol: builtins.str
+    """"http/1.1", "h2" (one of its streams), "websocket", "tls" (the connection as a whole); empty when unknown."""
+    arriving: builtins.bool
+    """True when the request itself has not come, or gone, as a whole."""
+    closed_age_ms: builtins.float
+    """Time since the other side closed, milliseconds; absent when it has not."""
     @property
     def upstream(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The same request one hop further, as references "requests[N]"."""
@@ -123,9 +132,14 @@ class Request(google.protobuf.message.Message):
         status: builtins.int = ...,
         source: builtins.str = ...,
         joined_by: builtins.str = ...,
+        protocol: builtins.str = ...,
+        arriving: builtins.bool = ...,
+        closed_age_ms: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_fd", b"_fd", "_in_bytes", b"_in_bytes", "_last_in_age_ms", b"_last_in_age_ms", "_last_out_age_ms", b"_last_out_age_ms", "_out_bytes", b"_out_bytes", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "fd", b"fd", "in_bytes", b"in_bytes", "last_in_age_ms", b"last_in_age_ms", "last_out_age_ms", b"last_out_age_ms", "out_bytes", b"out_bytes", "peer_pid", b"peer_pid", "pid", b"pid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_fd", b"_fd", "_in_bytes", b"_in_bytes", "_last_in_age_ms", b"_last_in_age_ms", "_last_out_age_ms", b"_last_out_age_ms", "_out_bytes", b"_out_bytes", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "age_ms", b"age_ms", "at_least", b"at_least", "fd", b"fd", "in_bytes", b"in_bytes", "joined_by", b"joined_by", "last_in_age_ms", b"last_in_age_ms", "last_out_age_ms", b"last_out_age_ms", "method", b"method", "out_bytes", b"out_bytes", "path", b"path", "peer_address", b"peer_address", "peer_pid", b"peer_pid", "pid", b"pid", "request_id", b"request_id", "side", b"side", "source", b"source", "status", b"status", "streaming", b"streaming", "upstream", b"upstream"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_closed_age_ms", b"_closed_age_ms", "_fd", b"_fd", "_in_bytes", b"_in_bytes", "_last_in_age_ms", b"_last_in_age_ms", "_last_out_age_ms", b"_last_out_age_ms", "_out_bytes", b"_out_bytes", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "closed_age_ms", b"closed_age_ms", "fd", b"fd", "in_bytes", b"in_bytes", "last_in_age_ms", b"last_in_age_ms", "last_out_age_ms", b"last_out_age_ms", "out_bytes", b"out_bytes", "peer_pid", b"peer_pid", "pid", b"pid"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_closed_age_ms", b"_closed_age_ms", "_fd", b"_fd", "_in_bytes", b"_in_bytes", "_last_in_age_ms", b"_last_in_age_ms", "_last_out_age_ms", b"_last_out_age_ms", "_out_bytes", b"_out_bytes", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "age_ms", b"age_ms", "arriving", b"arriving", "at_least", b"at_least", "closed_age_ms", b"closed_age_ms", "fd", b"fd", "in_bytes", b"in_bytes", "joined_by", b"joined_by", "last_in_age_ms", b"last_in_age_ms", "last_out_age_ms", b"last_out_age_ms", "method", b"method", "out_bytes", b"out_bytes", "path", b"path", "peer_address", b"peer_address", "peer_pid", b"peer_pid", "pid", b"pid", "protocol", b"protocol", "request_id", b"request_id", "side", b"side", "source", b"source", "status", b"status", "streaming", b"streaming", "upstream", b"upstream"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_closed_age_ms", b"_closed_age_ms"]) -> typing.Literal["closed_age_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_fd", b"_fd"]) -> typing.Literal["fd"] | None: ...
     @typing.overload
@@ -142,3 +156,79 @@ class Request(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_pid", b"_pid"]) -> typing.Literal["pid"] | None: ...
 
 global___Request = Request
+
+@typing.final
+class RecorderState(google.protobuf.message.Message):
+    """The always-armed part, and what it lost: counts since it was armed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ARMED_MS_FIELD_NUMBER: builtins.int
+    LOCKED_BYTES_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
+    CONNECTIONS_FIELD_NUMBER: builtins.int
+    MAX_CONNECTIONS_FIELD_NUMBER: builtins.int
+    REQUESTS_SEEN_FIELD_NUMBER: builtins.int
+    RESPONSES_SEEN_FIELD_NUMBER: builtins.int
+    LOST_REQUESTS_FIELD_NUMBER: builtins.int
+    LOST_CONNECTIONS_FIELD_NUMBER: builtins.int
+    LOST_HEADS_FIELD_NUMBER: builtins.int
+    LOST_PROCESSES_FIELD_NUMBER: builtins.int
+    LOST_STREAMS_FIELD_NUMBER: builtins.int
+    EVICTED_FIELD_NUMBER: builtins.int
+    RUNG_FIELD_NUMBER: builtins.int
+    IO_URING_PIDS_FIELD_NUMBER: builtins.int
+    armed_ms: builtins.float
+    """Time since it was armed, milliseconds: what began earlier is known by its socket alone."""
+    locked_bytes: builtins.float
+    """Kernel memory of its maps, bytes."""
+    processes: builtins.int
+    """Processes watched now."""
+    connections: builtins.int
+    """Connections kept now."""
+    max_connections: builtins.int
+    """Connections that there is room for."""
+    requests_seen: builtins.float
+    """Requests seen."""
+    responses_seen: builtins.float
+    """Answers seen."""
+    lost_requests: builtins.float
+    """Requests on connections for which there was no room."""
+    lost_connections: builtins.float
+    """Connections for which there was no room."""
+    lost_heads: builtins.float
+    """Messages whose head found no room: their method, path and id are unknown."""
+    lost_processes: builtins.float
+    """Processes for which there was no room."""
+    lost_streams: builtins.float
+    """HTTP/2 streams for which there was no room."""
+    evicted: builtins.float
+    """Answered, idle connections that were taken out to make room."""
+    rung: builtins.int
+    """0 = the cheapest way of reading system calls; 1 = the next one."""
+    @property
+    def io_uring_pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Processes that use io_uring: what it carries is not seen."""
+
+    def __init__(
+        self,
+        *,
+        armed_ms: builtins.float = ...,
+        locked_bytes: builtins.float = ...,
+        processes: builtins.int = ...,
+        connections: builtins.int = ...,
+        max_connections: builtins.int = ...,
+        requests_seen: builtins.float = ...,
+        responses_seen: builtins.float = ...,
+        lost_requests: builtins.float = ...,
+        lost_connections: builtins.float = ...,
+        lost_heads: builtins.float = ...,
+        lost_processes: builtins.float = ...,
+        lost_streams: builtins.float = ...,
+        evicted: builtins.float = ...,
+        rung: builtins.int = ...,
+        io_uring_pids: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["armed_ms", b"armed_ms", "connections", b"connections", "evicted", b"evicted", "io_uring_pids", b"io_uring_pids", "locked_bytes", b"locked_bytes", "lost_connections", b"lost_connections", "lost_heads", b"lost_heads", "lost_processes", b"lost_processes", "lost_requests", b"lost_requests", "lost_streams", b"lost_streams", "max_connections", b"max_connections", "processes", b"processes", "requests_seen", b"requests_seen", "responses_seen", b"responses_seen", "rung", b"rung"]) -> None: ...
+
+global___RecorderState = RecorderState

@@ -53,6 +53,7 @@ class Snapshot(google.protobuf.message.Message):
     ENDPOINTS_FIELD_NUMBER: builtins.int
     LOG_SOURCES_FIELD_NUMBER: builtins.int
     LOG_REQUESTS_FIELD_NUMBER: builtins.int
+    RECORDER_FIELD_NUMBER: builtins.int
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where and why."""
@@ -145,6 +146,10 @@ class Snapshot(google.protobuf.message.Message):
     def log_requests(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.log_pb2.LogRequest]:
         """Requests of the router's log."""
 
+    @property
+    def recorder(self) -> freezeframe.v1.request_pb2.RecorderState:
+        """The recorder."""
+
     def __init__(
         self,
         *,
@@ -171,8 +176,9 @@ class Snapshot(google.protobuf.message.Message):
         endpoints: collections.abc.Iterable[freezeframe.v1.metric_pb2.Endpoint] | None = ...,
         log_sources: collections.abc.Iterable[freezeframe.v1.log_pb2.LogSource] | None = ...,
         log_requests: collections.abc.Iterable[freezeframe.v1.log_pb2.LogRequest] | None = ...,
+        recorder: freezeframe.v1.request_pb2.RecorderState | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["history", b"history", "host", b"host", "meta", b"meta", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "python_threads", b"python_threads", "ranks", b"ranks", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["history", b"history", "host", b"host", "meta", b"meta", "recorder", b"recorder", "verdict", b"verdict"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
 
 global___Snapshot = Snapshot

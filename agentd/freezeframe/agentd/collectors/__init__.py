@@ -11,6 +11,7 @@ from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
 from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
+from freezeframe.agentd.collectors.trace_requests import TRACE_REQUESTS
 
 # The first two are first steps of every capture; the others in the order in which they are shown.
 COLLECTORS: tuple[Collector, ...] = (
@@ -19,6 +20,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_PROCESSES,
     SNAPSHOT_PYTHON_STACKS,
     SNAPSHOT_SOCKETS,
+    TRACE_REQUESTS,
     SAMPLE_METRICS,
     READ_LOGS,
     SNAPSHOT_HOST,

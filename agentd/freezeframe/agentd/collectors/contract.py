@@ -82,3 +82,5 @@ class Collector:
     wants: Callable[[Target], bool] | None = None
     # Whether it calls into a GPU driver, where SIGKILL can wedge the GPU: its worker gets SIGTERM instead.
     in_gpu_driver: bool = False
+    # Whether its worker gets a socket to the recorder (`Host.recorder`).
+    asks_recorder: bool = False

@@ -31,6 +31,8 @@ class Host:
 
     root: Path = Path("/")
     clock: Clock = Clock()
+    # Descriptor of a socket on which the recorder can be asked (`host.recorder`); None = there is no recorder now.
+    recorder: int | None = None
 
     def proc(self, *parts: str | int) -> str:
         """Path below /proc, as text: `proc(4711, "stat")`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from freezeframe.agentd.bpf import layout
@@ -29,6 +29,11 @@ _SETTLE_S = 0.001
 _PATIENT_SWEEPS = 2
 # Room is made when more than this share of the connections is in use.
 _FULL_SHARE = 0.75
+# Room that is made beyond that, entries.
+_ROOM = 1024
+# Everything is looked through so often, prunings.
+_PRUNE_ALL = 30
+_NOTHING = Known()
 _U64 = struct.Struct("=Q")
 
 
@@ -66,6 +71,7 @@ class Ledger:
         self._known: dict[int, Known] = {}
         self._waiting = _Waiting()
         self._sweep = 0
+        self._pruned = 0
         self._seeded = 0
         self.armed_ns = now_ns()
         # Connections that were taken out to make room.
@@ -78,14 +84,14 @@ class Ledger:
     def connections(self) -> dict[int, Connection]:
         """All entries, less those of programs that have ended."""
         generations = {pid: watch.generation for pid, watch in self.watched().items()}
-        found: dict[int, Connection] = {}
+        return {number: each for number, each in self._all() if generations.get(each.tgid) == each.generation}
+
+    def _all(self) -> Iterator[tuple[int, Connection]]:
         size = layout.CONNECTION.size
         for keys, values, count in self._connections.batches():
             ids = struct.unpack(f"={count}Q", keys)
             for number, fields in zip(ids, layout.CONNECTION.iter_unpack(values[: count * size]), strict=True):
-                if generations.get(fields[16]) == fields[1]:
-                    found[number] = Connection._make(fields)
-        return found
+                yield number, Connection._make(fields)
 
     def watched(self) -> dict[int, Watch]:
         """All watched processes."""
@@ -101,10 +107,9 @@ class Ledger:
         for stream in self._open_streams():
             streams.setdefault(stream.connection, []).append(stream)
         found: list[Flight] = []
-        nothing = Known()
         for number, connection in self.connections().items():
             if chosen is None or connection.tgid in chosen:
-                known = self._known.get(number, nothing)
+                known = self._known.get(number, _NOTHING)
                 found += exchange.flights(connection, known, streams.get(number, ()))
         return found
 
@@ -157,36 +162,76 @@ class Ledger:
         self._take_heads()
 
     def prune(self) -> None:
-        """Delete the entries of processes that have ended, make room when there is little."""
+        """Delete the entries of processes that have ended, make room when there is little; cheap with neither."""
         watched = self.watched()
         gone = {pid for pid, watch in watched.items() if watch.exited or not os.path.exists(f"{self._proc}/{pid}")}
-        entries = 0
+        ranges = {pid for pid, watch in watched.items() if watch.flags & layout.CLOSED_RANGE} - gone
+        self._pruned += 1
+        full = sum(watch.connections for watch in watched.values()) > layout.MAX_CONNECTIONS * _FULL_SHARE
+        if not gone and not ranges and not full and self._pruned % _PRUNE_ALL:
+            return
         idle: list[tuple[int, int, Connection]] = []
-        stale: list[tuple[int, Connection]] = []
-        for keys, values, count in self._connections.batches():
-            ids = struct.unpack(f"={count}Q", keys)
-            size = layout.CONNECTION.size
-            for number, fields in zip(ids, layout.CONNECTION.iter_unpack(values[: count * size]), strict=True):
-                connection = Connection._make(fields)
+        entries = 0
+        removed: dict[int, int] = {}
+        for number, connection in self._all():
+            watch = watched.get(connection.tgid)
+            if watch is None or connection.tgid in gone or watch.generation != connection.generation:
+                self._delete(number, connection)
+            elif connection.tgid in ranges and not self._is_open(connection):
+                self._delete(number, connection)
+                removed[connection.tgid] = removed.get(connection.tgid, 0) + 1
+            else:
                 entries += 1
-                watch = watched.get(connection.tgid)
-                if watch is None or connection.tgid in gone or watch.generation != connection.generation:
-                    stale.append((number, connection))
-                elif not exchange.flights(connection, self._known.get(number, Known()), ()):
+                if not exchange.flights(connection, self._known.get(number, _NOTHING), ()):
                     idle.append((max(connection.in_ns, connection.out_ns, connection.opened_ns), number, connection))
-        for number, connection in stale:
-            self._delete(number, connection)
-        room = layout.MAX_CONNECTIONS * _FULL_SHARE
-        if entries - len(stale) > room:
-            idle.sort(key=lambda each: each[0])
-            for _, number, connection in idle[: int(entries - len(stale) - room) + 1]:
-                # Answered and idle: it comes back with its next head.
-                if connection.protocol != layout.HTTP2 and connection.references == 1:
-                    self._delete(number, connection)
-                    self.evicted += 1
+        self._make_room(entries, idle, removed)
         for pid in gone:
             self._watched.drop(layout.PID.pack(pid))
+        for pid in {*ranges, *removed}:
+            self._correct(pid, removed.get(pid, 0))
         self._forget_streams()
+
+    def _make_room(self, entries: int, idle: list[tuple[int, int, Connection]], removed: dict[int, int]) -> None:
+        """Take out connections that owe nothing, the longest idle first: they come back with their next head."""
+        room = int(layout.MAX_CONNECTIONS * _FULL_SHARE)
+        if entries <= room:
+            return
+        idle.sort(key=lambda each: each[0])
+        for _, number, connection in idle[: entries - room + _ROOM]:
+            if connection.protocol != layout.HTTP2 and connection.references == 1:
+                self._delete(number, connection)
+                self.evicted += 1
+                removed[connection.tgid] = removed.get(connection.tgid, 0) + 1
+
+    def _correct(self, pid: int, removed: int) -> None:
+        """Take what we deleted off the count that the programs keep, and what we have looked into off the flags."""
+        key = layout.PID.pack(pid)
+        value = self._watched.get(key)
+        if value is not None:
+            watch = Watch._make(layout.WATCH.unpack(value))
+            left = max(0, watch.connections - removed)
+            self._watched.put(
+                key, layout.WATCH.pack(*watch._replace(connections=left, flags=watch.flags & ~layout.CLOSED_RANGE))
+            )
+
+    def _is_open(self, connection: Connection) -> bool:
+        try:
+            return os.readlink(f"{self._proc}/{connection.tgid}/fd/{connection.fd}").startswith("socket:")
+        except OSError:
+            return False
+
+    def io_uring_pids(self) -> list[int]:
+        """Processes that use io_uring: what it carries is not seen."""
+        return sorted(pid for pid, watch in self.watched().items() if watch.flags & layout.USES_IO_URING)
+
+    def totals(self) -> dict[str, int]:
+        """Count what is kept now, and what there is room for."""
+        watched = self.watched()
+        return {
+            "processes": len(watched),
+            "connections": sum(watch.connections for watch in watched.values()),
+            "max_connections": layout.MAX_CONNECTIONS,
+        }
 
     def close(self) -> None:
         """Detach everything and let go of the memory."""
@@ -254,7 +299,7 @@ class Ledger:
         self._states[index] = layout.FREE
         self._waiting.sweeps.pop(index, None)
         self._free.push(layout.PID.pack(index))
-        known = self._known.get(number, Known())
+        known = self._known.get(number, _NOTHING)
         if kind == layout.REQUEST_HEAD:
             known = Known(
                 request=heads.request_head(data),

@@ -32,9 +32,8 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     if len(snapshots) != 1:
         raise ValueError(f"correlating {len(snapshots)} snapshots: each host is judged on its own")
     # What an earlier judgement added is made anew.
-    snapshot = replace(
-        snapshots[0], requests=tuple(r for r in snapshots[0].requests if r.source != "socket"), edges=(), hops=()
-    )
+    known = tuple(replace(r, upstream=(), joined_by="") for r in snapshots[0].requests if r.source != "socket")
+    snapshot = replace(snapshots[0], requests=known, edges=(), hops=())
     meta = snapshot.meta or Meta()
     window_ms = meta.window_ms
     processes = {p.pid: p for p in snapshot.processes}
@@ -52,7 +51,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     clients = mark_strays(clients, group, meta.usual_clients)
     kept: tuple[Request, ...] = snapshot.requests
     kind_of = {pid: engine.kind for engine in engines for pid in engine.http_pids}
-    requests = find_requests(connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, len(kept))
+    requests = find_requests(connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, kept)
     client_pids = [pid for pid, p in processes.items() if p.role is Process.Role.CLIENT]
     return Facts(
         snapshot=snapshot,
@@ -68,7 +67,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         group=group,
         group_reason=group_reason,
         hops=find_hops(connections, clients, engines, routers, processes),
-        requests=(*kept, *requests),
+        requests=requests,
         unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
         outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
     )

@@ -55,3 +55,45 @@ class Request:
     source: str = ""
     # How sure the join to `upstream` is: "id", "order", "count"; empty when not joined.
     joined_by: str = ""
+    # "http/1.1", "h2" (one of its streams), "websocket", "tls" (the connection as a whole); empty when unknown.
+    protocol: str = ""
+    # True when the request itself has not come, or gone, as a whole.
+    arriving: bool = False
+    # Time since the other side closed, milliseconds; absent when it has not.
+    closed_age_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderState:
+    """The always-armed part, and what it lost: counts since it was armed."""
+
+    # Time since it was armed, milliseconds: what began earlier is known by its socket alone.
+    armed_ms: float = 0.0
+    # Kernel memory of its maps, bytes.
+    locked_bytes: float = 0.0
+    # Processes watched now.
+    processes: int = 0
+    # Connections kept now.
+    connections: int = 0
+    # Connections that there is room for.
+    max_connections: int = 0
+    # Requests seen.
+    requests_seen: float = 0.0
+    # Answers seen.
+    responses_seen: float = 0.0
+    # Requests on connections for which there was no room.
+    lost_requests: float = 0.0
+    # Connections for which there was no room.
+    lost_connections: float = 0.0
+    # Messages whose head found no room: their method, path and id are unknown.
+    lost_heads: float = 0.0
+    # Processes for which there was no room.
+    lost_processes: float = 0.0
+    # HTTP/2 streams for which there was no room.
+    lost_streams: float = 0.0
+    # Answered, idle connections that were taken out to make room.
+    evicted: float = 0.0
+    # 0 = the cheapest way of reading system calls; 1 = the next one.
+    rung: int = 0
+    # Processes that use io_uring: what it carries is not seen.
+    io_uring_pids: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
 from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process
-from freezeframe.judge.model.requests import Request
+from freezeframe.judge.model.requests import RecorderState, Request
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
 from freezeframe.judge.model.stacks import AsyncioTask, Lock, NativeThread, PythonThread
 from freezeframe.judge.model.verdict import Verdict
@@ -68,3 +68,5 @@ class Snapshot:
     log_sources: tuple[LogSource, ...] = ()
     # Requests of the router's log.
     log_requests: tuple[LogRequest, ...] = ()
+    # The recorder.
+    recorder: RecorderState | None = None

@@ -39,7 +39,7 @@ SECTIONS: tuple[SectionKind, ...] = (
     SectionKind(
         name="requests",
         title="Requests",
-        fields=("requests", "log_requests"),
+        fields=("requests", "log_requests", "recorder"),
         build=requests.requests,
         collectors=("trace_requests", "read_logs", _SOCKETS),
     ),

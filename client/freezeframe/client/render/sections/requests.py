@@ -15,6 +15,8 @@ def requests(snapshot: Snapshot) -> tuple[Block, ...]:
         blocks.append(_in_flight(snapshot))
     if snapshot.log_requests:
         blocks += [*((Paragraph(text=""),) if blocks else ()), Paragraph(text="From logs:"), _logged(snapshot)]
+    if snapshot.HasField("recorder"):
+        blocks += [*((Paragraph(text=""),) if blocks else ()), Paragraph(text=_recorder(snapshot))]
     return tuple(blocks)
 
 
@@ -47,6 +49,26 @@ def _in_flight(snapshot: Snapshot) -> Table:
         for each in sorted(snapshot.requests, key=lambda each: -each.age_ms)
     )
     return Table(columns=columns, rows=rows)
+
+
+def _recorder(snapshot: Snapshot) -> str:
+    """One sentence: since when it watches, and what it lost."""
+    state = snapshot.recorder
+    lost = [
+        f"{number:.0f} {what}"
+        for number, what in (
+            (state.lost_requests, "requests"),
+            (state.lost_connections, "connections"),
+            (state.lost_heads, "heads"),
+            (state.lost_processes, "processes"),
+            (state.lost_streams, "streams"),
+        )
+        if number
+    ]
+    return (
+        f"Recorder: armed {units.age(state.armed_ms)} ago, {state.requests_seen:.0f} requests seen, "
+        f"{state.connections} of {state.max_connections} connections kept, no room for {', '.join(lost) or 'nothing'}."
+    ).replace("no room for nothing", "nothing lost")
 
 
 def _logged(snapshot: Snapshot) -> Table:
