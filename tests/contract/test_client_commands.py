@@ -369,6 +369,19 @@ def test_rm_says_what_it_did(script: Script, address: str) -> None:
     assert run("rm", "gpu-07-1", address).exit_code == 3
 
 
+def test_pin_says_what_it_did(script: Script, address: str) -> None:
+    done = run("pin", "gpu-07-1", address)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "Pinned gpu-07-1.\n")
+    assert script.requests[-1] == service_pb2.PinSnapshotRequest(snapshot_id="gpu-07-1", pinned=True)
+    done = run("pin", "--unpin", "gpu-07-1", address)
+    assert (done.exit_code, done.stderr) == (0, "Unpinned gpu-07-1.\n")
+    assert script.requests[-1] == service_pb2.PinSnapshotRequest(snapshot_id="gpu-07-1", pinned=False)
+    script.refusal = (
+        grpc.StatusCode.NOT_FOUND, "", service_pb2.ErrorInfo(reason="UNKNOWN_SNAPSHOT", detail="no such snapshot"),
+    )  # fmt: skip
+    assert run("pin", "gpu-07-1", address).exit_code == 3
+
+
 def test_doctor(script: Script, address: str) -> None:
     script.capabilities = service_pb2.GetCapabilitiesResponse(
         agent_version="0.1.0", schema=1, host="gpu-07", kernel="6.18.0", uptime_ms=7_200_000, roles=["view"],

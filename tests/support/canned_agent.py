@@ -103,6 +103,12 @@ class _Servicer(service_pb2_grpc.CaptureServiceServicer):
         self._asked(request, context)
         return service_pb2.DeleteSnapshotResponse()
 
+    def PinSnapshot(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.PinSnapshotResponse:
+        self._asked(request, context)
+        return service_pb2.PinSnapshotResponse()
+
     def GetCapabilities(  # noqa: N802 - as in the proto
         self, request: Any, context: grpc.ServicerContext
     ) -> service_pb2.GetCapabilitiesResponse:

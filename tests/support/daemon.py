@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +46,13 @@ def healthy(address: str, timeout_s: float = 1.0) -> bool:
 
 
 @contextlib.contextmanager
-def running_daemon(*arguments: str) -> Iterator[Daemon]:
-    """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check."""
+def running_daemon(*arguments: str, without: Sequence[str] = ()) -> Iterator[Daemon]:
+    """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check.
+
+    `without` are capabilities that it is not to have, as setpriv spells them ("sys_admin").
+    """
+    dropped = ",".join(f"-{each}" for each in without)
+    setpriv = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"] if without else []
     with tempfile.TemporaryDirectory(prefix="freezeframe-test-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -56,7 +61,7 @@ def running_daemon(*arguments: str) -> Iterator[Daemon]:
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "freezeframe.agentd",
+                    *setpriv, sys.executable, "-m", "freezeframe.agentd",
                     "--runtime-dir", str(agent_dirs[0]), "--state-dir", str(agent_dirs[1]), *arguments,
                 ],
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,

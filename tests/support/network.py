@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ class Place:
 
     def command(self, *arguments: str) -> list[str]:
         """A command line that runs in it."""
-        return ["nsenter", f"--net={self.path}", "--", *arguments]
+        return [shutil.which("nsenter") or "nsenter", f"--net={self.path}", "--", *arguments]
 
     def run(self, *arguments: str) -> None:
         environment = {**os.environ, "PATH": _PATH}

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from freezeframe.agentd.capabilities import Capability, State, probe
+from freezeframe.agentd.capabilities import Capability, State, probe, store
+from freezeframe.agentd.config import StoreLimits
+from freezeframe.agentd.errors import StoreFailedError
+from freezeframe.agentd.store import Condition
 
 FULL = (1 << 41) - 1
 WITHOUT_ADMIN = FULL & ~(1 << 21)
@@ -40,7 +43,7 @@ def test_a_host_that_has_everything(tmp_path: Path) -> None:
     found = probe(root=host(tmp_path / "host"), euid=0, bcc_paths=[str(tmp_path / "dist")])
     assert [each.name for each in found] == [
         "root", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG", "CAP_SYS_ADMIN",
-        "py-spy", "pyroute2", "kernel", "tracefs", "BTF", "bcc", "lockdown",
+        "py-spy", "kernel", "tracefs", "BTF", "bcc", "lockdown",
     ]  # fmt: skip
     assert {each.state for each in found} == {State.PRESENT}
     assert {each.hint for each in found} == {""}
@@ -57,13 +60,12 @@ def test_a_user_without_anything(tmp_path: Path) -> None:
         ("root", State.LIMITED),
         ("CAP_BPF", State.LIMITED),
         ("py-spy", State.ABSENT),
-        ("pyroute2", State.ABSENT),
         ("tracefs", State.ABSENT),
         ("BTF", State.ABSENT),
         ("bcc", State.ABSENT),
     ):
         assert found[name].state == state, name
-    assert found["pyroute2"].hint == "pip install 'freezeframe[agent]'"
+    assert found["py-spy"].hint == "pip install 'freezeframe[agent]'"
     assert found["bcc"].hint == "apt install python3-bpfcc, or: dnf install python3-bcc"
 
 
@@ -100,3 +102,34 @@ def test_lockdown_that_takes_reads_away(tmp_path: Path) -> None:
 
 def test_this_host_can_be_looked_at() -> None:
     assert len(probe()) == 14
+
+
+def condition(**more: object) -> Condition:
+    whole = {"snapshots": 12, "pinned": 1, "size_bytes": 34 << 20, "free_bytes": 1 << 40, "damaged": (), "unchecked": 0}
+    return Condition(**{**whole, **more})
+
+
+WHOLE = "12 of 200 snapshots, 34 of 2048 MiB, 1 pinned"
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "detail", "hint"),
+    [
+        (condition(), State.PRESENT, WHOLE, ""),
+        (condition(unchecked=3), State.PRESENT, f"{WHOLE}, 3 not checked yet", ""),
+        (
+            condition(damaged=(("a", "bytes were changed in sockets"), ("b", "x"))), State.LIMITED,
+            f"damaged: a: bytes were changed in sockets; 1 more; {WHOLE}",
+            "freezeframe get a saves what is whole; freezeframe rm a",
+        ),
+        (
+            condition(free_bytes=4096), State.LIMITED,
+            f"4 KiB free on its disk: the next snapshot may not be kept; {WHOLE}",
+            "free space on the disk of the state directory",
+        ),
+        (StoreFailedError("opening the store /s: Not a directory", "move it"), State.ABSENT,
+         "opening the store /s: Not a directory", "move it"),
+    ],
+)  # fmt: skip
+def test_the_store(found: Condition | StoreFailedError, state: State, detail: str, hint: str) -> None:
+    assert store(found, StoreLimits()) == Capability(name="store", state=state, detail=detail, hint=hint)

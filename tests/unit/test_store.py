@@ -218,6 +218,46 @@ def test_a_full_disk_leaves_nothing_behind_and_the_store_goes_on(tmp_path: Path)
         subprocess.run(["umount", str(mount)], check=True)
 
 
+def test_one_that_is_larger_than_the_store_is_refused_by_its_own_size(tmp_path: Path) -> None:
+    directory = Directory(str(tmp_path / "s"), StoreLimits(max_bytes=len(DATA)))
+    put(directory, tmp_path / "s", "a")
+    with pytest.raises(StoreFailedError, match=rf"the store takes {len(DATA):,}") as caught:
+        directory.put("b", DATA + b"x")
+    assert caught.value.hint == "raise store.max_bytes"
+    assert ids(directory) == ["a"]
+    directory.close()
+
+
+def test_a_check_finds_bytes_that_were_changed_and_the_list_shows_them(directory: Directory, path: Path) -> None:
+    put(directory, path, "whole", "changed", "cut")
+    directory.pin("whole", True)
+    changed = bytearray(DATA)
+    changed[-1] ^= 1
+    (path / "changed.ffz").write_bytes(changed)
+    os.truncate(path / "cut.ffz", len(DATA) - 1)
+    assert {each.snapshot_id: each.damage for each in directory.kept()}["changed"] == ""
+    found = directory.check(60.0)
+    damage = {
+        "changed": f"bytes were changed in {file.read_manifest(DATA).hosts[0].sections[-1].name}",
+        "cut": f"it has {len(DATA) - 1:,} of {len(DATA):,} bytes",
+    }
+    assert dict(found.damaged) == damage
+    assert (found.snapshots, found.pinned, found.unchecked) == (3, 1, 0)
+    assert found.size_bytes == 3 * len(DATA) - 1
+    assert found.free_bytes > 0
+    assert {each.snapshot_id: each.damage for each in directory.kept()} == {"whole": "", **damage}
+    # Written anew: not what was checked.
+    (path / "changed.ffz").write_bytes(DATA)
+    assert dict(directory.check(60.0).damaged) == {"cut": damage["cut"]}
+
+
+def test_a_check_without_time_says_what_it_has_not_read(directory: Directory, path: Path) -> None:
+    put(directory, path, "a", "b")
+    assert directory.check(0.0).unchecked == 2
+    assert directory.check(60.0).unchecked == 0
+    assert directory.check(0.0).unchecked == 0
+
+
 async def test_a_file_is_streamed_in_chunks_of_a_mebibyte(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "s"), StoreLimits())
     data = os.urandom(2_500_000)

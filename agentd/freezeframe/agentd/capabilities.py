@@ -16,6 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from freezeframe.agentd.config import StoreLimits
+from freezeframe.agentd.errors import AgentError
+from freezeframe.agentd.store import Condition
+
 
 class State(Enum):
     """As in freezeframe.v1.Capability."""
@@ -47,6 +51,8 @@ _BITS = (
     (21, "CAP_SYS_ADMIN", "kernel stacks and sockets of other network namespaces"),
 )
 _OPTIONAL = "CAP_SYS_ADMIN"
+# Room for one snapshot of a big host.
+_ROOM_BYTES = 20 * 1024 * 1024
 _UNIT = "systemctl edit freezeframe-agentd: AmbientCapabilities="
 
 # Where distributions put python3-bpfcc.
@@ -66,13 +72,39 @@ def probe(
         _root(euid),
         *_capability_bits(_read(root, "proc/self/status")),
         _py_spy(version),
-        _pyroute2(version),
         _kernel(_read(root, "proc/sys/kernel/osrelease")),
         _tracefs(root),
         _btf(root),
         _bcc(bcc_paths),
         _lockdown(_read(root, "sys/kernel/security/lockdown")),
     )
+
+
+def store(condition: Condition | AgentError, limits: StoreLimits) -> Capability:
+    """Say whether snapshots are kept, and whether those that are kept are whole."""
+    if isinstance(condition, AgentError):
+        return Capability(name="store", state=State.ABSENT, detail=condition.detail, hint=condition.hint)
+    detail = (
+        f"{condition.snapshots} of {limits.max_snapshots} snapshots, {condition.size_bytes >> 20} of "
+        f"{limits.max_bytes >> 20} MiB, {condition.pinned} pinned"
+    )
+    if condition.unchecked:
+        detail += f", {condition.unchecked} not checked yet"
+    if condition.damaged:
+        (snapshot_id, damage), more = condition.damaged[0], len(condition.damaged) - 1
+        others = f"; {more} more" if more else ""
+        return Capability(
+            name="store",
+            state=State.LIMITED,
+            detail=f"damaged: {snapshot_id}: {damage}{others}; {detail}",
+            hint=f"freezeframe get {snapshot_id} saves what is whole; freezeframe rm {snapshot_id}",
+        )
+    if condition.free_bytes < _ROOM_BYTES:
+        detail = f"{condition.free_bytes >> 10} KiB free on its disk: the next snapshot may not be kept; {detail}"
+        return Capability(
+            name="store", state=State.LIMITED, detail=detail, hint="free space on the disk of the state directory"
+        )
+    return Capability(name="store", state=State.PRESENT, detail=detail)
 
 
 def _read(root: str, path: str) -> str | None:
@@ -125,18 +157,6 @@ def _py_spy(version: Callable[[str], str]) -> Capability:
             hint="pip install --force-reinstall py-spy",
         )
     return Capability(name="py-spy", state=State.PRESENT, detail=f"{found} at {path}")
-
-
-def _pyroute2(version: Callable[[str], str]) -> Capability:
-    try:
-        return Capability(name="pyroute2", state=State.PRESENT, detail=version("pyroute2"))
-    except importlib.metadata.PackageNotFoundError:
-        return Capability(
-            name="pyroute2",
-            state=State.ABSENT,
-            detail="not installed: no sockets",
-            hint="pip install 'freezeframe[agent]'",
-        )
 
 
 def _kernel(release: str | None) -> Capability:

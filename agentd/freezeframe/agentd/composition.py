@@ -22,7 +22,7 @@ from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.engine import Engine
-from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.errors import AgentError, StartError
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.pidfds import Held
@@ -89,7 +89,12 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     probed = capabilities.probe()
 
     async def probe() -> Sequence[capabilities.Capability]:
-        return probed
+        if store is None:
+            return probed
+        try:
+            return (*probed, capabilities.store(await store.check(), config.store))
+        except AgentError as error:
+            return (*probed, capabilities.store(error, config.store))
 
     parts = Parts(
         captures=Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}"),

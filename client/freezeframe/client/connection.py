@@ -184,6 +184,14 @@ class Agent:
             f"deleting {snapshot_id} on {self._target.name}",
         )
 
+    def pin(self, snapshot_id: str, *, pinned: bool) -> None:
+        """Pin a kept snapshot, or unpin it. Raises ClientError."""
+        request = service_pb2.PinSnapshotRequest(snapshot_id=snapshot_id, pinned=pinned)
+        self._unary(
+            lambda: self._stub.PinSnapshot(request, timeout=QUICK_S),
+            f"{'pinning' if pinned else 'unpinning'} {snapshot_id} on {self._target.name}",
+        )
+
     def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
         """Ask what the agent can see. Raises ClientError."""
         request = service_pb2.GetCapabilitiesRequest()

@@ -11,7 +11,7 @@ from freezeframe.v1 import service_pb2
 
 _State = service_pb2.Capability.State
 # Packages of the extra, by the module that is imported.
-_PACKAGES = ("psutil", "pyroute2", "structlog", "prometheus_client", "grpc_health", "grpc_reflection")
+_PACKAGES = ("structlog", "prometheus_client", "grpc_health", "grpc_reflection")
 
 
 def capabilities() -> service_pb2.GetCapabilitiesResponse:

@@ -229,9 +229,10 @@ class _Records:
         other = self._graph.mirror(net, one)
         peers = self._owners.of(other.inode) if other is not None and other.inode else []
         listener = net.listener(one)
-        waits = not owners and listener is not None and self._counts(self._owners.of(listener.inode))
+        # One that has an inode and no owner was closed since the kernel was asked.
+        waits = not one.inode and listener is not None and self._counts(self._owners.of(listener.inode))
         # The other end of a connection that waits in a watched listener, too.
-        meets = other is not None and not peers and self._meets(other)
+        meets = other is not None and not other.inode and self._meets(other)
         if not (self._counts(owners) or self._counts(peers) or waits or meets):
             return None
         if self._agents_own(owners) or self._agents_own(peers) or _is_probe(one):

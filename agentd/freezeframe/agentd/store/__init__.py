@@ -3,7 +3,7 @@
 `directory` does the blocking work, `store` is what the daemon uses. May import `judge.file`; knows nothing of gRPC.
 """
 
-from freezeframe.agentd.store.directory import Kept
+from freezeframe.agentd.store.directory import Condition, Kept
 from freezeframe.agentd.store.store import LATEST, Store
 
-__all__ = ["LATEST", "Kept", "Store"]
+__all__ = ["LATEST", "Condition", "Kept", "Store"]

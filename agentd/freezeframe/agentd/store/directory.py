@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +52,21 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What the store holds, and what is wrong with it."""
+
+    snapshots: int
+    pinned: int
+    size_bytes: int
+    # On the store's disk, for this user.
+    free_bytes: int
+    # What is wrong, by snapshot.
+    damaged: tuple[tuple[str, str], ...]
+    # Not read in full in the time given; the next check goes on.
+    unchecked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     snapshot_id: str
     size_bytes: int
@@ -63,6 +80,8 @@ class Directory:
     def __init__(self, path: str, limits: StoreLimits) -> None:
         """Open it and remove what a killed writer left. Raises StoreFailedError."""
         self._limits = limits
+        # What a full read of a file found, for as long as the file stays as it is.
+        self._checked: dict[_Entry, str] = {}
         with _translated(f"opening the store {path}"):
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -89,6 +108,11 @@ class Directory:
         """Keep a snapshot, then remove the oldest unpinned ones that exceed the limits. Raises StoreFailedError."""
         _check_id(snapshot_id)
         with _translated(f"keeping {snapshot_id} ({len(data):,} bytes)"):
+            if len(data) > self._limits.max_bytes:
+                raise StoreFailedError(
+                    f"keeping {snapshot_id} ({len(data):,} bytes): the store takes {self._limits.max_bytes:,}",
+                    "raise store.max_bytes",
+                )
             pinned = [entry for entry in self._entries() if entry.pinned]
             if len(pinned) >= self._limits.max_snapshots or (
                 sum(entry.size_bytes for entry in pinned) + len(data) > self._limits.max_bytes
@@ -105,6 +129,26 @@ class Directory:
         with _translated("listing the store"):
             entries = self._entries()
         return [self._look(entry) for entry in (entries[:limit] if limit else entries)]
+
+    def check(self, limit_s: float) -> Condition:
+        """Read files in full against their digests for `limit_s`, the newest first, each once as long as it stays."""
+        until = time.monotonic() + limit_s
+        with _translated("checking the store"):
+            entries = self._entries()
+            known = {entry: self._checked[entry] for entry in entries if entry in self._checked}
+            for entry in entries:
+                if entry not in known and time.monotonic() < until:
+                    known[entry] = self._look(entry).damage or self._read_through(entry)
+            self._checked = known
+            disk = os.fstatvfs(self._fd)
+        return Condition(
+            snapshots=len(entries),
+            pinned=sum(entry.pinned for entry in entries),
+            size_bytes=sum(entry.size_bytes for entry in entries),
+            free_bytes=disk.f_bavail * disk.f_frsize,
+            damaged=tuple((entry.snapshot_id, known[entry]) for entry in entries if known.get(entry)),
+            unchecked=sum(entry not in known for entry in entries),
+        )
 
     def reader(self, snapshot_id: str | None) -> tuple[str, IO[bytes]]:
         """Open a kept file for reading; None means the newest. Gives its id too."""
@@ -195,7 +239,26 @@ class Directory:
             return make(manifest=None, damage=f"reading it: {error.strerror}")
         whole = file.whole_size(manifest, end)
         damage = "" if whole == entry.size_bytes else f"it has {entry.size_bytes:,} of {whole:,} bytes"
-        return make(manifest=manifest, damage=damage)
+        return make(manifest=manifest, damage=damage or self._checked.get(entry, ""))
+
+    def _read_through(self, entry: _Entry) -> str:
+        """Read a file whose head is right against the digests of its sections; says what does not match."""
+        try:
+            with self._open(entry.snapshot_id) as stream:
+                end = file.manifest_end(stream.read(file.HEAD_BYTES))
+                stream.seek(0)
+                manifest = file.read_manifest(stream.read(end))
+                wrong = [
+                    section.name
+                    for part in manifest.hosts
+                    for section in part.sections
+                    if hashlib.sha256(stream.read(int(section.compressed_bytes))).digest() != section.digest
+                ]
+        except (file.FileFormatError, SnapshotDamagedError, UnknownSnapshotError) as error:
+            return error.detail
+        except OSError as error:
+            return f"reading it: {error.strerror}"
+        return f"bytes were changed in {', '.join(wrong)}" if wrong else ""
 
     def _write(self, snapshot_id: str, data: bytes) -> None:
         temporary = f".{snapshot_id[:100]}.{secrets.token_hex(8)}{_TEMPORARY}"

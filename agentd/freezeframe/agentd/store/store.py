@@ -14,7 +14,7 @@ from typing import IO, TypeVar
 
 from freezeframe.agentd.config import StoreLimits
 from freezeframe.agentd.errors import StoreFailedError
-from freezeframe.agentd.store.directory import Directory, Kept
+from freezeframe.agentd.store.directory import Condition, Directory, Kept
 
 LATEST = "latest"
 CHUNK_BYTES = 1024 * 1024
@@ -73,6 +73,10 @@ class Store:
     async def pin(self, snapshot_id: str, *, pinned: bool) -> None:
         """Pin or unpin one. Raises UnknownSnapshotError."""
         await self._do(f"pinning {snapshot_id}", lambda: self._opened().pin(snapshot_id, pinned))
+
+    async def check(self, limit_s: float = 2.0) -> Condition:
+        """Say in what condition the store is; files are read in full for at most `limit_s`."""
+        return await self._do("checking the store", lambda: self._opened().check(limit_s))
 
     def close(self) -> None:
         """Let go; a thread that a dead disk holds is not waited for."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from freezeframe.client.cli import completion, doctor, get, rm, show, snap, snapshots, where
+from freezeframe.client.cli import completion, doctor, get, pin, rm, show, snap, snapshots, where
 from freezeframe.client.cli.common import Options, common_options
 from freezeframe.client.errors import ClientError
 from freezeframe.client.settings import complain
@@ -22,6 +22,7 @@ COMMANDS: tuple[click.Command, ...] = (
     where.command,
     snapshots.command,
     get.command,
+    pin.command,
     rm.command,
     doctor.command,
     completion.command,
