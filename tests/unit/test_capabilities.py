@@ -101,7 +101,7 @@ def test_lockdown_that_takes_reads_away(tmp_path: Path) -> None:
 
 
 def test_this_host_can_be_looked_at() -> None:
-    assert len(probe()) == 14
+    assert len(probe()) == 13
 
 
 def condition(**more: object) -> Condition:
