@@ -43,6 +43,7 @@ class Caps:
     threads: int = 20_000
     sockets: int = 50_000
     frames: int = 200
+    tasks: int = 20_000
     log_bytes: int = 4 * 1024 * 1024
     log_lines: int = 100_000
     metric_bytes: int = 4 * 1024 * 1024

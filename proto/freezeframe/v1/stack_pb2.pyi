@@ -53,6 +53,9 @@ class PythonThread(google.protobuf.message.Message):
     SAME_AT_SECOND_LOOK_FIELD_NUMBER: builtins.int
     FRAMES_AFTER_FIELD_NUMBER: builtins.int
     CPU_MS_DELTA_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    DOUBT_FIELD_NUMBER: builtins.int
+    WAITS_FOR_GIL_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     tid: builtins.int
@@ -67,6 +70,12 @@ class PythonThread(google.protobuf.message.Message):
     """True when both looks show the same stack; absent with one look."""
     cpu_ms_delta: builtins.float
     """CPU time between the looks, milliseconds; absent when unknown."""
+    source: builtins.str
+    """Who read the stack: "walker" (the agent itself), "py-spy"; empty in files of older writers, which is py-spy."""
+    doubt: builtins.str
+    """Why the stack may be wrong, such as what the other reader shows instead; empty when nothing speaks against it."""
+    waits_for_gil: builtins.bool
+    """True when it waits for the interpreter lock."""
     @property
     def frames(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Frame]:
         """Stack at the first look."""
@@ -87,9 +96,12 @@ class PythonThread(google.protobuf.message.Message):
         same_at_second_look: builtins.bool | None = ...,
         frames_after: collections.abc.Iterable[global___Frame] | None = ...,
         cpu_ms_delta: builtins.float | None = ...,
+        source: builtins.str = ...,
+        doubt: builtins.str = ...,
+        waits_for_gil: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_same_at_second_look", b"_same_at_second_look", "cpu_ms_delta", b"cpu_ms_delta", "same_at_second_look", b"same_at_second_look"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_same_at_second_look", b"_same_at_second_look", "active", b"active", "cpu_ms_delta", b"cpu_ms_delta", "frames", b"frames", "frames_after", b"frames_after", "name", b"name", "owns_gil", b"owns_gil", "pid", b"pid", "same_at_second_look", b"same_at_second_look", "tid", b"tid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_same_at_second_look", b"_same_at_second_look", "active", b"active", "cpu_ms_delta", b"cpu_ms_delta", "doubt", b"doubt", "frames", b"frames", "frames_after", b"frames_after", "name", b"name", "owns_gil", b"owns_gil", "pid", b"pid", "same_at_second_look", b"same_at_second_look", "source", b"source", "tid", b"tid", "waits_for_gil", b"waits_for_gil"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta"]) -> typing.Literal["cpu_ms_delta"] | None: ...
     @typing.overload
@@ -166,6 +178,28 @@ class NativeThread(google.protobuf.message.Message):
 global___NativeThread = NativeThread
 
 @typing.final
+class TaskEdge(google.protobuf.message.Message):
+    """One task that another one waits for."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    address: builtins.str
+    """Address of the task that is waited for, hexadecimal."""
+    kind: builtins.str
+    """How: "await", "gather", "wait", "wait_for", "shield", "TaskGroup"."""
+    def __init__(
+        self,
+        *,
+        address: builtins.str = ...,
+        kind: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "kind", b"kind"]) -> None: ...
+
+global___TaskEdge = TaskEdge
+
+@typing.final
 class AsyncioTask(google.protobuf.message.Message):
     """One asyncio task and its await chain, outermost coroutine first."""
 
@@ -180,6 +214,21 @@ class AsyncioTask(google.protobuf.message.Message):
     REQUEST_REF_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     AWAITED_BY_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
+    AWAITS_STATE_FIELD_NUMBER: builtins.int
+    AWAITS_ADDRESS_FIELD_NUMBER: builtins.int
+    DOUBT_FIELD_NUMBER: builtins.int
+    TID_FIELD_NUMBER: builtins.int
+    LOOP_FIELD_NUMBER: builtins.int
+    COROUTINE_FIELD_NUMBER: builtins.int
+    FD_FIELD_NUMBER: builtins.int
+    PEER_ADDRESS_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ENGINE_REQUEST_ID_FIELD_NUMBER: builtins.int
+    SAME_AT_SECOND_LOOK_FIELD_NUMBER: builtins.int
+    FRAMES_AFTER_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     name: builtins.str
@@ -196,9 +245,43 @@ class AsyncioTask(google.protobuf.message.Message):
     """Address of the task object, hexadecimal."""
     awaited_by: builtins.str
     """Address of the task that awaits this one, hexadecimal; empty when none."""
+    awaits_state: builtins.str
+    """State of the awaited future: "pending", "cancelled", "finished"; empty when it is none."""
+    awaits_address: builtins.str
+    """Address of the awaited object, hexadecimal; empty when none."""
+    doubt: builtins.str
+    """Why the chain may be wrong; empty when it was checked and is one that the task had."""
+    tid: builtins.int
+    """Thread of its event loop in the host's pid namespace; 0 when unknown."""
+    loop: builtins.str
+    """Address of its event loop, hexadecimal."""
+    coroutine: builtins.str
+    """Address of its outermost coroutine, hexadecimal."""
+    fd: builtins.int
+    """Descriptor of the connection that it serves; absent when none was found."""
+    peer_address: builtins.str
+    """Address at the other end of that connection, as the server's framework has it."""
+    method: builtins.str
+    """Method of the request that it serves; empty when none was found."""
+    path: builtins.str
+    """Path of that request without query string."""
+    request_id: builtins.str
+    """Id of that request from its headers."""
+    engine_request_id: builtins.str
+    """Id that the engine itself gave, from a local variable of the chain."""
+    same_at_second_look: builtins.bool
+    """True when both looks show the same chain; absent with one look."""
     @property
     def frames(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Frame]:
         """Await chain."""
+
+    @property
+    def waits_for(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TaskEdge]:
+        """Tasks that it waits for."""
+
+    @property
+    def frames_after(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Frame]:
+        """Chain at the second look when it differs."""
 
     def __init__(
         self,
@@ -212,10 +295,30 @@ class AsyncioTask(google.protobuf.message.Message):
         request_ref: builtins.str = ...,
         address: builtins.str = ...,
         awaited_by: builtins.str = ...,
+        waits_for: collections.abc.Iterable[global___TaskEdge] | None = ...,
+        awaits_state: builtins.str = ...,
+        awaits_address: builtins.str = ...,
+        doubt: builtins.str = ...,
+        tid: builtins.int = ...,
+        loop: builtins.str = ...,
+        coroutine: builtins.str = ...,
+        fd: builtins.int | None = ...,
+        peer_address: builtins.str = ...,
+        method: builtins.str = ...,
+        path: builtins.str = ...,
+        request_id: builtins.str = ...,
+        engine_request_id: builtins.str = ...,
+        same_at_second_look: builtins.bool | None = ...,
+        frames_after: collections.abc.Iterable[global___Frame] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_first_seen_age_ms", b"_first_seen_age_ms", "first_seen_age_ms", b"first_seen_age_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_first_seen_age_ms", b"_first_seen_age_ms", "address", b"address", "awaited_by", b"awaited_by", "awaits", b"awaits", "first_seen_age_ms", b"first_seen_age_ms", "frames", b"frames", "name", b"name", "pid", b"pid", "request_ref", b"request_ref", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_fd", b"_fd", "_first_seen_age_ms", b"_first_seen_age_ms", "_same_at_second_look", b"_same_at_second_look", "fd", b"fd", "first_seen_age_ms", b"first_seen_age_ms", "same_at_second_look", b"same_at_second_look"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_fd", b"_fd", "_first_seen_age_ms", b"_first_seen_age_ms", "_same_at_second_look", b"_same_at_second_look", "address", b"address", "awaited_by", b"awaited_by", "awaits", b"awaits", "awaits_address", b"awaits_address", "awaits_state", b"awaits_state", "coroutine", b"coroutine", "doubt", b"doubt", "engine_request_id", b"engine_request_id", "fd", b"fd", "first_seen_age_ms", b"first_seen_age_ms", "frames", b"frames", "frames_after", b"frames_after", "loop", b"loop", "method", b"method", "name", b"name", "path", b"path", "peer_address", b"peer_address", "pid", b"pid", "request_id", b"request_id", "request_ref", b"request_ref", "same_at_second_look", b"same_at_second_look", "state", b"state", "tid", b"tid", "waits_for", b"waits_for"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_fd", b"_fd"]) -> typing.Literal["fd"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_first_seen_age_ms", b"_first_seen_age_ms"]) -> typing.Literal["first_seen_age_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_same_at_second_look", b"_same_at_second_look"]) -> typing.Literal["same_at_second_look"] | None: ...
 
 global___AsyncioTask = AsyncioTask
 

@@ -22,7 +22,16 @@ from freezeframe.judge.model.processes import Process, Thread
 from freezeframe.judge.model.requests import RecorderState, Request
 from freezeframe.judge.model.snapshot import Snapshot
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
-from freezeframe.judge.model.stacks import AsyncioTask, Frame, Lock, NativeFrame, NativeThread, PythonThread, Waiter
+from freezeframe.judge.model.stacks import (
+    AsyncioTask,
+    Frame,
+    Lock,
+    NativeFrame,
+    NativeThread,
+    PythonThread,
+    TaskEdge,
+    Waiter,
+)
 from freezeframe.judge.model.verdict import Attribution, Confidence, Evidence, RuledOut, Verdict
 
 __all__ = [
@@ -59,6 +68,7 @@ __all__ = [
     "Series",
     "Snapshot",
     "Socket",
+    "TaskEdge",
     "Thread",
     "Throttle",
     "Verdict",

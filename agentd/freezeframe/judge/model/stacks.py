@@ -39,6 +39,12 @@ class PythonThread:
     frames_after: tuple[Frame, ...] = ()
     # CPU time between the looks, milliseconds; absent when unknown.
     cpu_ms_delta: float | None = None
+    # Who read the stack: "walker" (the agent itself), "py-spy"; empty in files of older writers, which is py-spy.
+    source: str = ""
+    # Why the stack may be wrong, such as what the other reader shows instead; empty when nothing speaks against it.
+    doubt: str = ""
+    # True when it waits for the interpreter lock.
+    waits_for_gil: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,16 @@ class NativeThread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEdge:
+    """One task that another one waits for."""
+
+    # Address of the task that is waited for, hexadecimal.
+    address: str = ""
+    # How: "await", "gather", "wait", "wait_for", "shield", "TaskGroup".
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncioTask:
     """One asyncio task and its await chain, outermost coroutine first."""
 
@@ -93,6 +109,36 @@ class AsyncioTask:
     address: str = ""
     # Address of the task that awaits this one, hexadecimal; empty when none.
     awaited_by: str = ""
+    # Tasks that it waits for.
+    waits_for: tuple[TaskEdge, ...] = ()
+    # State of the awaited future: "pending", "cancelled", "finished"; empty when it is none.
+    awaits_state: str = ""
+    # Address of the awaited object, hexadecimal; empty when none.
+    awaits_address: str = ""
+    # Why the chain may be wrong; empty when it was checked and is one that the task had.
+    doubt: str = ""
+    # Thread of its event loop in the host's pid namespace; 0 when unknown.
+    tid: int = 0
+    # Address of its event loop, hexadecimal.
+    loop: str = ""
+    # Address of its outermost coroutine, hexadecimal.
+    coroutine: str = ""
+    # Descriptor of the connection that it serves; absent when none was found.
+    fd: int | None = None
+    # Address at the other end of that connection, as the server's framework has it.
+    peer_address: str = ""
+    # Method of the request that it serves; empty when none was found.
+    method: str = ""
+    # Path of that request without query string.
+    path: str = ""
+    # Id of that request from its headers.
+    request_id: str = ""
+    # Id that the engine itself gave, from a local variable of the chain.
+    engine_request_id: str = ""
+    # True when both looks show the same chain; absent with one look.
+    same_at_second_look: bool | None = None
+    # Chain at the second look when it differs.
+    frames_after: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,34 @@
+"""What every collector of the memory tier does before it touches a target: look whether its memory can be read."""
+
+from __future__ import annotations
+
+import os
+
+from freezeframe.agentd.collectors.contract import Report
+from freezeframe.agentd.host import Host, memory, procfs
+from freezeframe.agentd.jobs import Target
+from freezeframe.judge.model import Process, Snapshot
+
+
+def may_be_read(target: Target, host: Host, report: Report) -> bool:
+    """Whether a target is there and a read of its memory would not wait; why not has been reported."""
+    if target.memory_blocked:
+        report.missed(target.pid, "its memory was stuck before: left alone")
+        return False
+    directory = host.proc(target.pid)
+    report.doing(f"looking at the threads of {target.pid}")
+    try:
+        if procfs.stat(directory).start_ticks != target.start_ticks:
+            report.missed(target.pid, "the process ended and another one has its pid now")
+            return False
+        stall = memory.stall_of(directory, os.uname().machine)
+    except procfs.GoneError:
+        report.done(target.pid)  # ended: there is nothing to read any more
+        return False
+    except procfs.ProcfsError as error:
+        report.missed(target.pid, str(error))
+        return False
+    if stall:
+        report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
+        report.missed(target.pid, f"{stall}: left alone")
+    return not stall

@@ -1,0 +1,153 @@
+"""snapshot_asyncio_tasks: asyncio tasks of Python processes with their await chains, at two looks.
+
+Reads: the target's memory (process_vm_readv), /proc/PID/maps, /proc/PID/fd; of 3.14 the section headers of its _asyncio.
+Pause of the target: 0 (no ptrace, no signal). Privilege: CAP_SYS_PTRACE. Cost: 3 ms, and 50 microseconds of CPU per task
+and look. Which: CPython 3.10 to 3.14 on x86-64, asyncio and uvloop, every loop of the main interpreter.
+
+Cannot see: tasks of other libraries (trio, gevent, grpc's C core), what runs inside a Cython coroutine, when a task was
+created, builds without the interpreter lock. A version or layout that is not known is named, never guessed. A chain that
+changed while it was read is read again, and told with a doubt when it never held still.
+
+A target whose memory was stuck, or is by the look of its threads, is left alone and named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from freezeframe.agentd.collectors.contract import Collector, Report, Tier
+from freezeframe.agentd.collectors.readable import may_be_read
+from freezeframe.agentd.host import Host
+from freezeframe.agentd.host.cpython.interpreter import NotPythonError, UnsupportedPythonError, attach
+from freezeframe.agentd.host.cpython.task_set import NoAsyncioError, TaskSet
+from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskWalker
+from freezeframe.agentd.host.target_memory import TargetMemory, TargetMemoryError
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.judge.model import AsyncioTask, Frame, Process, Snapshot
+
+# Share of the job's time for one target: both looks and the window must fit.
+_LIMIT_SHARE = 0.35
+# A target that gives no byte for so long holds up the others: its memory lock is held.
+_PATIENCE_MS = 1000.0
+# Bytes read of one target at one look; 10,000 tasks are 40 MiB.
+_MAX_BYTES = 512 * 1024 * 1024
+
+Role = Process.Role
+_ROLES = frozenset(Role) - {Role.OTHER, Role.UNSPECIFIED}
+
+
+def collect(job: Job, host: Host, report: Report) -> None:
+    """Hand over AsyncioTask records: the first look at once, whole records again after the window."""
+    begin = host.clock.monotonic()
+    first: dict[int, tuple[AsyncioTask, ...]] = {}
+    for target in job.targets:
+        if not may_be_read(target, host, report):
+            continue
+        tasks = _look(target, job, host, report)
+        if tasks is None:
+            continue
+        report.part(Snapshot(asyncio_tasks=tasks))
+        if job.window_ms and tasks:
+            first[target.pid] = tasks
+        else:
+            report.done(target.pid)
+    if not first:
+        return
+    report.doing("waiting for the second look")
+    host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
+    for target in job.targets:
+        if target.pid not in first or not may_be_read(target, host, report):
+            continue
+        tasks = _look(target, job, host, report)
+        if tasks is not None:
+            report.part(Snapshot(asyncio_tasks=_compared(first[target.pid], tasks)))
+            report.done(target.pid)
+
+
+def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[AsyncioTask, ...] | None:
+    """Tasks of one target; None when it was reported as missed."""
+
+    def beat() -> None:
+        report.doing(f"reading the memory of {target.pid}")
+
+    beat()
+    memory = TargetMemory(
+        target.pid,
+        max_bytes=_MAX_BYTES,
+        until=host.clock.monotonic() + job.deadline_ms / 1000.0 * _LIMIT_SHARE,
+        monotonic=host.clock.monotonic,
+        beat=beat,
+    )
+    directory = host.proc(target.pid)
+    try:
+        interpreter = attach(directory, memory, os.uname().machine)
+        walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
+        found, total = walker.walk(job.caps.tasks)
+    except NoAsyncioError:
+        return ()
+    except NotPythonError as error:
+        if not target.python:
+            return ()
+        report.missed(target.pid, f"it runs Python {target.python}, and {error}")
+    except (UnsupportedPythonError, TargetMemoryError) as error:
+        report.missed(target.pid, str(error))
+    except OSError as error:
+        if os.path.isdir(directory):
+            report.missed(target.pid, f"reading {error.filename}: {error.strerror}")
+        else:
+            report.done(target.pid)
+    else:
+        if total > len(found) and total > job.caps.tasks:
+            report.missed(target.pid, f"it has {total} tasks, of which {job.caps.tasks} were read")
+        if interpreter.others:
+            report.missed(target.pid, f"it has {interpreter.others} more interpreters, whose tasks were not read")
+        return tuple(_task(target.pid, task, job.caps.frames) for task in found)
+    return None
+
+
+def _task(pid: int, task: FoundTask, frames: int) -> AsyncioTask:
+    return AsyncioTask(
+        pid=pid,
+        name=task.name,
+        state=task.state,
+        frames=tuple(
+            Frame(function=frame.place.function, file=frame.place.file, line=frame.place.line)
+            for frame in task.frames[:frames]
+        ),
+        awaits=task.awaits,
+        awaits_address=_address(task.awaited),
+        awaits_state=task.awaited_state,
+        address=_address(task.address),
+        coroutine=_address(task.coroutine),
+        loop=_address(task.loop),
+        doubt=task.doubt,
+    )
+
+
+def _address(value: int) -> str:
+    return f"{value:#x}" if value else ""
+
+
+def _compared(first: Sequence[AsyncioTask], second: Sequence[AsyncioTask]) -> tuple[AsyncioTask, ...]:
+    """Records of the first look with what the second shows; a task that has ended is there at neither."""
+    now = {(task.address, task.coroutine): task for task in second}
+    compared = []
+    for was in first:
+        task = now.get((was.address, was.coroutine))
+        if task is None:
+            compared.append(replace(was, same_at_second_look=False))
+            continue
+        same = task.frames == was.frames and task.awaits_address == was.awaits_address
+        compared.append(replace(was, same_at_second_look=same, frames_after=() if same else task.frames))
+    return tuple(compared)
+
+
+def _wants(target: Target) -> bool:
+    return bool(target.python) and target.role in _ROLES
+
+
+SNAPSHOT_ASYNCIO_TASKS = Collector(
+    name="snapshot_asyncio_tasks", tier=Tier.MEMORY, collect=collect, wants=_wants, patience_ms=_PATIENCE_MS
+)

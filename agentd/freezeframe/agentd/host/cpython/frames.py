@@ -1,0 +1,160 @@
+"""Code objects and suspended frames of another process.
+
+A frame is told as (code, offset of its instruction, what it rests on): the object on top of its value stack when it
+awaits, which is how one coroutine leads to the next.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from freezeframe.agentd.host.cpython.code import line_of
+from freezeframe.agentd.host.cpython.objects import Objects, printable
+from freezeframe.agentd.host.target_memory import UnreadableMemoryError
+
+_MAX_TABLE = 1 << 20
+_MAX_LOCALS = 4096
+_WORD = struct.Struct("<Q")
+_CODE_OFFSET = 1 << 24
+# 3.10: the opcode of `yield from` and `await`.
+_YIELD_FROM = 72
+# Frame references of 3.14 carry tags.
+_TAGS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """What is read of a code object, once."""
+
+    address: int
+    # Qualified name from 3.11 on.
+    function: str
+    file: str
+    first_line: int
+    table: bytes
+    # Address of the tuples of names of locals, cells and free variables; one tuple from 3.11 on.
+    name_tuples: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One place in a code object."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Codes:
+    """Code objects of one process, each read once."""
+
+    def __init__(self, objects: Objects) -> None:
+        """Nothing read yet."""
+        self._objects = objects
+        self._memory = objects.memory
+        self._layout = objects.layout
+        self._minor = objects.minor
+        self._known: dict[int, Code] = {}
+        self._places: dict[tuple[int, int], Place] = {}
+        self._waits: dict[tuple[int, int], bool] = {}
+        self._names: dict[int, tuple[str, ...]] = {}
+
+    def code(self, address: int) -> Code:
+        """Read a code object. Raises TargetMemoryError."""
+        found = self._known.get(address)
+        if found is not None:
+            return found
+        objects, layout = self._objects, self._layout
+        keys = ("name", "file", "lines", "names")
+        data = self._memory.read(address, max(layout[f"code.{key}"] for key in (*keys, "first_line")) + 64)
+        if _WORD.unpack_from(data, 8)[0] != objects.types["code"]:
+            raise UnreadableMemoryError(f"no code object at {address:#x}")
+        name, file, lines, names = (_WORD.unpack_from(data, layout[f"code.{key}"])[0] for key in keys)
+        more: tuple[int, ...] = ()
+        if self._minor >= 11:
+            (name,) = _WORD.unpack_from(data, layout["code.qualname"])
+        else:
+            more = tuple(_WORD.unpack_from(data, layout[f"code.{key}"])[0] for key in ("cell_names", "free_names"))
+        (first_line,) = struct.unpack_from("<i", data, layout["code.first_line"])
+        if not 0 <= first_line < 1 << 30:
+            raise UnreadableMemoryError(f"no code object at {address:#x}")
+        found = self._known[address] = Code(
+            address=address,
+            function=printable(objects.string(name)),
+            file=printable(objects.string(file)),
+            first_line=first_line,
+            table=objects.data(lines, _MAX_TABLE),
+            name_tuples=(names, *more),
+        )
+        return found
+
+    def place(self, code: Code, offset: int) -> Place:
+        """Give function, file and line of an instruction."""
+        key = (code.address, offset)
+        found = self._places.get(key)
+        if found is None:
+            line = line_of(code.table, code.first_line, offset, minor=self._minor)
+            found = self._places[key] = Place(function=code.function, file=code.file, line=max(0, line))
+        return found
+
+    def offset(self, code: Code, instruction: int) -> int:
+        """Turn a frame's instruction pointer (3.10: index) into bytes from the code's start. Raises TargetMemoryError."""
+        if self._minor == 10:
+            return instruction * 2
+        offset = instruction - (code.address + self._layout["code.instructions"])
+        # Before its first instruction a frame points one below.
+        if not -2 <= offset < _CODE_OFFSET:
+            raise UnreadableMemoryError(f"a frame of {code.function} is at no instruction of it")
+        return offset
+
+    def awaits(self, code: Code, offset: int) -> bool:
+        """Tell whether a frame that is suspended there awaits another object, up to 3.12. Raises TargetMemoryError."""
+        key = (code.address, offset)
+        found = self._waits.get(key)
+        if found is None:
+            if self._minor == 10:
+                found = self._opcode_310(code, offset + 2) == _YIELD_FROM
+            else:
+                # The instruction after the yield is RESUME; its argument says what was resumed.
+                next_argument = code.address + self._layout["code.instructions"] + offset + 3
+                found = self._memory.read(next_argument, 1)[0] & 3 >= 2
+            self._waits[key] = found
+        return found
+
+    def _opcode_310(self, code: Code, offset: int) -> int:
+        instructions = self._memory.word(code.address + self._layout["code.instructions"])
+        return self._memory.read(instructions + self._layout["bytes.data"] + offset, 1)[0]
+
+    def names(self, code: Code) -> tuple[str, ...]:
+        """Names of the frame's slots: locals, cells, free variables. Raises TargetMemoryError."""
+        found = self._names.get(code.address)
+        if found is None:
+            addresses = [item for each in code.name_tuples for item in self._objects.sequence(each)]
+            if len(addresses) > _MAX_LOCALS:
+                raise UnreadableMemoryError(f"no names of locals in {code.function}")
+            found = self._names[code.address] = tuple(name or "" for name in self._objects.strings(addresses))
+        return found
+
+    def local(self, frame: int, code: Code, *wanted: str) -> dict[str, int]:
+        """Addresses of some locals of a frame, cells opened; those that are unbound are left out.
+
+        `frame` is the address of the frame. Raises TargetMemoryError.
+        """
+        names = self.names(code)
+        slots = [(name, index) for index, name in enumerate(names) if name in wanted]
+        base = frame + self._layout["frame.locals"]
+        values = self._memory.read_many([(base + 8 * index, 8) for _, index in slots])
+        found: dict[str, int] = {}
+        for (name, _), raw in zip(slots, values, strict=True):
+            value = _WORD.unpack(raw)[0] & ~_TAGS if raw is not None else 0
+            if value:
+                value = self._opened(value)
+            if value:
+                found[name] = value
+        return found
+
+    def _opened(self, value: int) -> int:
+        if self._memory.word(value + 8) == self._objects.types["cell"]:
+            return self._memory.word(value + self._layout["cell.value"])
+        return value

@@ -1,0 +1,334 @@
+"""asyncio tasks of another process and their await chains, without stopping it.
+
+Level by level over all tasks at once: tasks, their coroutines, what these await, and again. The target goes on running,
+so every chain is read a second time, innermost frame first: what differs is walked again, and a task that never holds
+still is told with a doubt. A chain without a doubt is one that the task had.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from freezeframe.agentd.host.cpython.frames import Code, Codes, Place
+from freezeframe.agentd.host.cpython.interpreter import Interpreter
+from freezeframe.agentd.host.cpython.objects import addresses, printable
+from freezeframe.agentd.host.cpython.task_set import TaskSet
+from freezeframe.agentd.host.target_memory import UnreadableMemoryError
+
+# What is read of a coroutine at first: its frame with 30 slots.
+_GENERATOR_BYTES = 448
+_FRAME_310_BYTES = 112
+_MAX_DEPTH = 100
+_MAX_STACK = 4096
+_TRIES = 4
+_WORD = struct.Struct("<Q")
+_FUTURE_STATES = {0: "pending", 1: "cancelled", 2: "finished"}
+# Frame states, 3.10 to 3.12: created, suspended, executing = -2, -1, 0. From 3.13 on: created, suspended, suspended while
+# it awaits, executing = -3, -2, -1, 0.
+_EXECUTING, _SUSPENDED, _CREATED_313 = 0, -1, -3
+# Types, in C and of no exported name, that stand between a frame and what it awaits; their first member leads on.
+_WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
+_ITERATOR = "FutureIter"
+_TAGS = 3
+
+
+@dataclass(slots=True)
+class TaskFrame:
+    """One suspended frame of a chain."""
+
+    place: Place
+    code: Code
+    # Address of the frame, and of the coroutine or generator that owns it.
+    address: int
+    owner: int
+
+
+@dataclass(slots=True)
+class FoundTask:
+    """One task, as it was at some moment of the walk."""
+
+    address: int
+    type_address: int = 0
+    name: str = ""
+    # "running", "ready", "waiting", "not started", "finished".
+    state: str = ""
+    coroutine: int = 0
+    loop: int = 0
+    waiter: int = 0
+    # Outermost first.
+    frames: list[TaskFrame] = field(default_factory=list)
+    # Type of the awaited object, its address (0 for none), and for a future its state.
+    awaits: str = ""
+    awaited: int = 0
+    awaited_state: str = ""
+    # Why it may not be right; empty when it is.
+    doubt: str = ""
+    # What was read, to be read again: address and bytes.
+    _seen: list[tuple[int, bytes]] = field(default_factory=list)
+    _executing: bool = False
+    _created: bool = False
+    _future_state: int = 0
+
+
+class TaskWalker:
+    """Walks the tasks of one process."""
+
+    def __init__(self, interpreter: Interpreter, task_set: TaskSet) -> None:
+        """Read nothing yet."""
+        self._objects = interpreter.objects
+        self._memory = interpreter.memory
+        self._layout = {**interpreter.layout, **task_set.layout}
+        self._minor = interpreter.minor
+        self._set = task_set
+        self.codes = Codes(interpreter.objects)
+        types = interpreter.objects.types
+        self._generators = frozenset({types["coroutine"], types["generator"], types["async_generator"]})
+        # Tasks whose chain had to be read again, of the last walk.
+        self.moved = 0
+
+    def walk(self, limit: int) -> tuple[list[FoundTask], int]:
+        """Find the tasks, `limit` at most, and the number of all. Raises TargetMemoryError."""
+        found = self._set.addresses()
+        tasks = self._walk(found[:limit])
+        self.moved = sum(bool(task.doubt) for task in tasks)
+        for _ in range(_TRIES - 1):
+            bad = {task.address for task in tasks if task.doubt}
+            if not bad:
+                break
+            # One that ended meanwhile is no task any more.
+            bad_still = bad & set(self._set.addresses())
+            again = {task.address: task for task in self._walk(sorted(bad_still))}
+            tasks = [again.get(task.address, task) for task in tasks if task.address in again or not task.doubt]
+        return tasks, len(found)
+
+    def _walk(self, tasks: Sequence[int]) -> list[FoundTask]:
+        found = self._heads(tasks)
+        live = [(task, task.coroutine) for task in found if task.coroutine and not task.doubt]
+        for _ in range(_MAX_DEPTH):
+            if not live:
+                break
+            live = self._level(live)
+        for task, _ in live:
+            task.doubt = f"its await chain has more than {_MAX_DEPTH} frames"
+        self._name_awaited(found)
+        self._check(found)
+        for task in found:
+            task.state = _state(task)
+            task._seen.clear()  # noqa: SLF001 - of this module
+        return found
+
+    def _heads(self, tasks: Sequence[int]) -> list[FoundTask]:
+        layout, size = self._layout, self._layout["task.basicsize"]
+        coroutine, name, loop, waiter = (layout[f"task.{key}"] for key in ("coroutine", "name", "loop", "waiter"))
+        future_state = layout["future.state"]
+        found: list[FoundTask] = []
+        names: list[int] = []
+        for address, data in zip(tasks, self._memory.read_many([(each, size) for each in tasks]), strict=True):
+            task = FoundTask(address)
+            if data is None:
+                task.doubt = "its memory is not mapped any more"
+            else:
+                word = _WORD.unpack_from
+                task.type_address = word(data, 8)[0]
+                task.coroutine = word(data, coroutine)[0]
+                task.loop = word(data, loop)[0]
+                task.waiter = word(data, waiter)[0]
+                (task._future_state,) = struct.unpack_from("<I", data, future_state)  # noqa: SLF001
+                named = word(data, name)[0]
+                if not named or not task.loop or task._future_state not in _FUTURE_STATES:  # noqa: SLF001
+                    task.doubt = "it ended while it was read"
+                else:
+                    task._seen.append((address + 8, data[8:]))  # noqa: SLF001
+                    names.append(named)
+                    found.append(task)
+                    continue
+            found.append(task)
+            names.append(0)
+        self._name(found, names)
+        return found
+
+    def _name(self, found: Sequence[FoundTask], names: Sequence[int]) -> None:
+        wanted = addresses(names)
+        self._objects.strings(wanted)
+        for task, address in zip(found, names, strict=True):
+            if task.doubt:
+                continue
+            try:
+                if not self._set.is_task(task.type_address):
+                    task.doubt = "it ended while it was read"
+                    continue
+                name = self._objects.strings([address])[0]
+                # 3.12 and later keep a number until the name is asked for.
+                task.name = printable(name) if name is not None else f"Task-{self._objects.integer(address)}"
+            except UnreadableMemoryError:
+                task.doubt = "its name could not be read"
+
+    def _level(self, live: Sequence[tuple[FoundTask, int]]) -> list[tuple[FoundTask, int]]:
+        """Read one object of each chain; give those that lead on."""
+        following: list[tuple[FoundTask, int]] = []
+        frames: list[tuple[FoundTask, int, bytes]] = []
+        for (task, address), whole in zip(
+            live, self._memory.read_many([(address, _GENERATOR_BYTES) for _, address in live]), strict=True
+        ):
+            data = whole
+            try:
+                if data is None:
+                    data = self._memory.read_up_to(address, _GENERATOR_BYTES)
+                kind, first = struct.unpack_from("<QQ", data, 8)
+                if kind in self._generators:
+                    frames.append((task, address, data))
+                    continue
+                name = self._objects.type(kind).name
+            except (UnreadableMemoryError, struct.error):
+                task.doubt = "what it awaits could not be read"
+                continue
+            task._seen.append((address + 8, data[8:24]))  # noqa: SLF001
+            if name in _WRAPPERS:
+                following.append((task, first))
+            elif name == _ITERATOR:
+                task.awaited = first
+            else:
+                task.awaits, task.awaited = name, address
+        tops = self._frames_310(frames) if self._minor == 10 else self._frames_311(frames)
+        return following + tops
+
+    def _frames_311(self, frames: Sequence[tuple[FoundTask, int, bytes]]) -> list[tuple[FoundTask, int]]:
+        layout = self._layout
+        base = layout["generator.frame"]
+        state_at = layout["generator.state"]
+        code_at, instruction_at = base + layout["frame.code"], base + layout["frame.instruction"]
+        following: list[tuple[FoundTask, int]] = []
+        beyond: list[tuple[FoundTask, int]] = []
+        for task, address, data in frames:
+            try:
+                state = data[state_at] - 256 if data[state_at] > 127 else data[state_at]
+                if state > _EXECUTING:  # ended
+                    task._seen.append((address + state_at, data[state_at : state_at + 1]))  # noqa: SLF001
+                    continue
+                code = self.codes.code(_WORD.unpack_from(data, code_at)[0] & ~_TAGS)
+                offset = self.codes.offset(code, _WORD.unpack_from(data, instruction_at)[0])
+                task.frames.append(TaskFrame(self.codes.place(code, offset), code, address + base, address))
+                top = 0
+                if self._waits(task, state, code, offset):
+                    top = self._top(address, data)
+                end = top + 8 - address if 0 < top + 8 - address <= len(data) else base + layout["frame.locals"]
+                task._seen.append((address + 8, data[8:end]))  # noqa: SLF001
+                if top and end == top + 8 - address:
+                    following.append((task, _WORD.unpack_from(data, top - address)[0] & ~_TAGS))
+                elif top:
+                    beyond.append((task, top))
+            except (UnreadableMemoryError, struct.error, IndexError):
+                task.doubt = "a frame of it could not be read"
+        return following + self._tops(beyond)
+
+    def _waits(self, task: FoundTask, state: int, code: Code, offset: int) -> bool:
+        """Tell whether a frame awaits something, and note what else it does."""
+        if state == _EXECUTING:
+            task._executing = True  # noqa: SLF001
+            return False
+        if self._minor >= 13:
+            task._created = task._created or state == _CREATED_313  # noqa: SLF001
+            return state == _SUSPENDED
+        if state != _SUSPENDED:
+            task._created = True  # noqa: SLF001
+            return False
+        return self.codes.awaits(code, offset)
+
+    def _top(self, address: int, data: bytes) -> int:
+        """Address of the top of a frame's value stack."""
+        layout = self._layout
+        base = layout["generator.frame"]
+        slots = address + base + layout["frame.locals"]
+        if self._minor >= 14:
+            (pointer,) = _WORD.unpack_from(data, base + layout["frame.top"])
+            count = (pointer - slots) >> 3
+        else:
+            (count,) = struct.unpack_from("<i", data, base + layout["frame.top"])
+        if not 0 < count < _MAX_STACK:
+            raise UnreadableMemoryError(f"the frame at {address:#x} has {count} values")
+        return slots + 8 * (count - 1)
+
+    def _frames_310(self, frames: Sequence[tuple[FoundTask, int, bytes]]) -> list[tuple[FoundTask, int]]:
+        layout = self._layout
+        at = layout["generator.frame"]
+        wanted: list[tuple[FoundTask, int, int]] = []
+        for task, address, data in frames:
+            (frame,) = _WORD.unpack_from(data, at)
+            task._seen.append((address + 8, data[8 : at + 8]))  # noqa: SLF001
+            if frame:
+                wanted.append((task, address, frame))
+        beyond: list[tuple[FoundTask, int]] = []
+        size = max(_FRAME_310_BYTES, layout["frame.state"] + 1)
+        blocks = self._memory.read_many([(frame, size) for _, _, frame in wanted])
+        for (task, owner, frame), data in zip(wanted, blocks, strict=True):
+            if data is None:
+                task.doubt = "a frame of it could not be read"
+                continue
+            try:
+                state = data[layout["frame.state"]] - 256 if data[layout["frame.state"]] > 127 else data[layout["frame.state"]]
+                (depth,) = struct.unpack_from("<i", data, layout["frame.depth"])
+                (stack,) = _WORD.unpack_from(data, layout["frame.stack"])
+                code = self.codes.code(_WORD.unpack_from(data, layout["frame.code"])[0])
+                offset = self.codes.offset(code, struct.unpack_from("<i", data, layout["frame.instruction"])[0])
+                task._seen.append((frame + 8, data[8:]))  # noqa: SLF001
+                task.frames.append(TaskFrame(self.codes.place(code, offset), code, frame, owner))
+                if state <= _EXECUTING and self._waits(task, state, code, offset):
+                    if not 0 < depth < _MAX_STACK:
+                        raise UnreadableMemoryError(f"the frame at {frame:#x} has {depth} values")  # noqa: TRY301
+                    beyond.append((task, stack + 8 * (depth - 1)))
+            except (UnreadableMemoryError, struct.error):
+                task.doubt = "a frame of it could not be read"
+        return self._tops(beyond)
+
+    def _tops(self, wanted: Sequence[tuple[FoundTask, int]]) -> list[tuple[FoundTask, int]]:
+        following = []
+        values = self._memory.read_many([(address, 8) for _, address in wanted])
+        for (task, address), data in zip(wanted, values, strict=True):
+            if data is None:
+                task.doubt = "the value stack of a frame of it could not be read"
+                continue
+            task._seen.append((address, data))  # noqa: SLF001
+            following.append((task, _WORD.unpack(data)[0] & ~_TAGS))
+        return following
+
+    def _name_awaited(self, found: Iterable[FoundTask]) -> None:
+        """Name the futures that iterators lead to."""
+        wanted = [task for task in found if task.awaited and not task.awaits and not task.doubt]
+        state_at = self._layout["future.state"]
+        blocks = self._memory.read_many([(task.awaited, state_at + 4) for task in wanted])
+        for task, data in zip(wanted, blocks, strict=True):
+            try:
+                if data is None:
+                    raise UnreadableMemoryError("no future")  # noqa: TRY301
+                kind = self._objects.type(_WORD.unpack_from(data, 8)[0])
+                task.awaits = kind.name
+                task.awaited_state = _FUTURE_STATES.get(struct.unpack_from("<I", data, state_at)[0], "")
+            except UnreadableMemoryError:
+                task.doubt = "the future that it awaits could not be read"
+
+    def _check(self, found: Sequence[FoundTask]) -> None:
+        """Read everything again, innermost first, and doubt what differs."""
+        checked = [task for task in found if not task.doubt]
+        ranges = [(address, len(data)) for task in checked for address, data in reversed(task._seen)]  # noqa: SLF001
+        again = iter(self._memory.read_many(ranges))
+        for task in checked:
+            # All of its parts are taken, also behind one that differs.
+            differing = [data for _, data in reversed(task._seen) if next(again) != data]  # noqa: SLF001
+            if differing:
+                task.doubt = "it went on while it was read"
+            elif task.waiter and task.awaited_state and task.waiter != task.awaited:
+                task.doubt = "its innermost frame awaits something else than it does"
+
+
+def _state(task: FoundTask) -> str:
+    if task._future_state or not task.coroutine:  # noqa: SLF001
+        return "finished"
+    if task._executing:  # noqa: SLF001
+        return "running"
+    if task._created and len(task.frames) == 1:  # noqa: SLF001
+        return "not started"
+    if task.waiter and task.awaited_state in {"", "pending"}:
+        return "waiting"
+    return "ready"

@@ -1,0 +1,157 @@
+"""Reading the memory of a live process through process_vm_readv: no attach, no stop, every read bounded.
+
+The process goes on running, so what is read may be of several moments: whoever reads must check. A read waits while the
+target's memory lock is held, beyond any deadline: only an expendable worker may call it, after `host.memory.stall_of`.
+
+TargetMemoryError
+├── UnreadableMemoryError  nothing is mapped there, or what is there is not what was looked for: the target moved on
+├── MemoryLimitError       the reader's own bound is reached
+├── MemoryGoneError        the process has ended
+└── MemoryDeniedError      the kernel does not let us look
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import time
+from array import array
+from collections.abc import Callable, Sequence
+
+# Ranges of one call: IOV_MAX.
+_RANGES = 1024
+# Bytes of one call.
+_CALL_BYTES = 4 * 1024 * 1024
+_PAGE = 4096
+_WORD = struct.Struct("<Q")
+# Beyond it no user memory is.
+_HIGHEST = 1 << 56
+
+_readv = ctypes.CDLL(None, use_errno=True).process_vm_readv
+_readv.restype = ctypes.c_ssize_t
+_readv.argtypes = (
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_void_p,
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+)
+
+
+class TargetMemoryError(Exception):
+    """Root of all; never raised itself."""
+
+
+class UnreadableMemoryError(TargetMemoryError):
+    """Nothing is mapped there, or what is there is not what was looked for."""
+
+
+class MemoryLimitError(TargetMemoryError):
+    """The reader has used up its bytes or its time."""
+
+
+class MemoryGoneError(TargetMemoryError):
+    """The process has ended."""
+
+
+class MemoryDeniedError(TargetMemoryError):
+    """The kernel does not let us look."""
+
+
+class TargetMemory:
+    """Memory of one process, with a bound on bytes and time."""
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        max_bytes: int = 1 << 30,
+        until: float = float("inf"),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`until` is a time of `monotonic`, seconds, after which every read raises MemoryLimitError."""
+        self.pid = pid
+        self.calls = 0
+        self.bytes = 0
+        self._left = max_bytes
+        self._until = until
+        self._monotonic = monotonic
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read one range whole. Raises TargetMemoryError."""
+        data = self.read_many([(address, size)])[0]
+        if data is None:
+            raise UnreadableMemoryError(f"reading {size} bytes at {address:#x}: not mapped")
+        return data
+
+    def word(self, address: int) -> int:
+        """Read 8 bytes as a number. Raises TargetMemoryError."""
+        number: int = _WORD.unpack(self.read(address, 8))[0]
+        return number
+
+    def read_up_to(self, address: int, size: int) -> bytes:
+        """Read a range, or what of it is mapped up to the end of a page. Raises TargetMemoryError."""
+        whole = self.read_many([(address, size)])[0]
+        if whole is not None:
+            return whole
+        return self.read(address, min(size, _PAGE - (address & (_PAGE - 1))))
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """Read many ranges with few calls; None for each that cannot be read whole. Raises TargetMemoryError."""
+        found: list[bytes | None] = []
+        at = 0
+        while at < len(ranges):
+            at = self._call(ranges, at, found)
+        return found
+
+    def _call(self, ranges: Sequence[tuple[int, int]], first: int, found: list[bytes | None]) -> int:
+        if self._monotonic() > self._until:
+            raise MemoryLimitError("the time for reading it is up")
+        flat: list[int] = []
+        total = 0
+        at = first
+        for address, size in ranges[first : first + _RANGES]:
+            if not 0 < address < _HIGHEST or not 0 <= size <= _CALL_BYTES:
+                break
+            if total + size > _CALL_BYTES:
+                break
+            flat.append(address)
+            flat.append(size)
+            total += size
+            at += 1
+        if at == first:  # an impossible range
+            found.append(None)
+            return first + 1
+        self._left -= total
+        if self._left < 0:
+            raise MemoryLimitError("reading it takes more bytes than it may")
+        buffer = ctypes.create_string_buffer(max(1, total))
+        local = array("Q", (ctypes.addressof(buffer), total))
+        remote = array("Q", flat)
+        got = _readv(self.pid, local.buffer_info()[0], 1, remote.buffer_info()[0], at - first, 0)
+        self.calls += 1
+        if got < 0:
+            _raise_unless_unmapped(ctypes.get_errno(), self.pid)
+            got = 0
+        self.bytes += got
+        data = buffer.raw
+        offset = 0
+        for index, size in enumerate(flat[1::2]):
+            if offset + size > got:  # the first fault ends the call: leave this range out and go on behind it
+                found.append(None)
+                return first + index + 1
+            found.append(data[offset : offset + size])
+            offset += size
+        return at
+
+
+def _raise_unless_unmapped(number: int, pid: int) -> None:
+    if number == errno.ESRCH:
+        raise MemoryGoneError(f"process {pid} has ended")
+    if number in {errno.EPERM, errno.EACCES}:
+        raise MemoryDeniedError(f"reading the memory of {pid}: {os.strerror(number)}")
+    if number == errno.ENOMEM:
+        raise MemoryLimitError(f"reading the memory of {pid}: {os.strerror(number)}")
