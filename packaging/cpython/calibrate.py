@@ -15,12 +15,12 @@ PENDING, FINISHED = b"\0\0\0\0", b"\2\0\0\0"
 
 def words(thing):
     size = type(thing).__basicsize__
-    return struct.unpack("<%dQ" % (size // 8), ctypes.string_at(id(thing), size // 8 * 8))
+    return struct.unpack(f"<{size // 8}Q", ctypes.string_at(id(thing), size // 8 * 8))
 
 
 def only(what, places):
     if len(places) != 1:
-        raise SystemExit("%s: found at %r" % (what, places))
+        raise SystemExit(f"{what}: found at {places!r}")
     return places[0]
 
 
@@ -77,7 +77,9 @@ async def main():
     before = ctypes.string_at(id(other), type(other).__basicsize__)
     other.set_result(result)
     after = ctypes.string_at(id(other), type(other).__basicsize__)
-    states = [at for at in range(0, len(before) - 3, 4) if (before[at : at + 4], after[at : at + 4]) == (PENDING, FINISHED)]
+    states = [
+        at for at in range(0, len(before) - 3, 4) if (before[at : at + 4], after[at : at + 4]) == (PENDING, FINISHED)
+    ]
     found["future.state"] = only("future.state", states)
 
     found["iterator.future"] = place("iterator.future", future.__await__(), future)

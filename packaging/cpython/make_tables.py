@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE.parents[1] / "agentd/freezeframe/agentd/host/cpython/tables.py"
-HEAD = '''"""Where each CPython version keeps what is read, in bytes. Written by packaging/cpython/make_tables.py; not by hand.
+HEAD = '''"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py, never by hand.
 
 x86-64, builds with a lock. "told:KEY" is the place of KEY's own value in `_Py_DebugOffsets`.
 """
@@ -33,12 +33,8 @@ TABLES: dict[str, dict[str, int]] = {
 
 def measure(python: str) -> tuple[str, dict[str, int]]:
     """Offsets of one interpreter: ("3.11.7", {key: offset})."""
-    said = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('include')); print(sysconfig.get_path('platinclude'))"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split("\n")
+    ask = "import sysconfig; [print(sysconfig.get_path(each)) for each in ('include', 'platinclude')]"
+    said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.split("\n")
     # Debian keeps pyconfig.h of each architecture apart, beside the other headers.
     own = Path(said[0])
     includes = [*said[:2], str(own.parent / "x86_64-linux-gnu" / own.name), str(own.parent)]

@@ -114,10 +114,12 @@ async def short(number):
 
 
 async def churn():
-    number = 0
+    number, running = 0, set()
     while True:
         for _ in range(max(1, CHURN_PER_S // 200)):
-            asyncio.ensure_future(short(number))
+            task = asyncio.ensure_future(short(number))
+            running.add(task)
+            task.add_done_callback(running.discard)
             number += 1
         await asyncio.sleep(0.005)
 
@@ -135,7 +137,9 @@ def chain(task):
     while thing is not None:
         frame = next((getattr(thing, f) for f in ("cr_frame", "ag_frame", "gi_frame") if getattr(thing, f, None)), None)
         if frame is None:
-            hidden = [each for each in gc.get_referents(thing) if hasattr(each, "ag_frame") or hasattr(each, "cr_frame")]
+            hidden = [
+                each for each in gc.get_referents(thing) if hasattr(each, "ag_frame") or hasattr(each, "cr_frame")
+            ]
             if not hidden:
                 break
             thing = hidden[0]
@@ -168,7 +172,7 @@ async def main(prefix, told):
         return task
 
     for number in range(COUNT):
-        make(kinds[number % len(kinds)](), "request-%d" % number)
+        make(kinds[number % len(kinds)](), f"request-{number}")
     make(awaiter(make(top(event), "awaited")), "awaiter")
     make(gatherer([make(leaf(event), "gathered-0"), make(leaf(event), "gathered-1")]), "gatherer")
     make(waiter([make(leaf(event), "waited-0"), make(leaf(event), "waited-1")]), "waiter")
@@ -210,7 +214,7 @@ told = {}
 if "threads" in sys.argv:
     for number in range(2):
         begun = threading.Event()
-        name = "loop-%d" % number
+        name = f"loop-{number}"
         threading.Thread(target=run, args=(name + "-", told, begun.set), name=name, daemon=True).start()
         begun.wait()
 run("", told, say_ready)

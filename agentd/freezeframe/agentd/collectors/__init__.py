@@ -7,6 +7,7 @@ from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
+from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
@@ -19,6 +20,7 @@ COLLECTORS: tuple[Collector, ...] = (
     READ_COMMAND_LINES,
     SNAPSHOT_PROCESSES,
     SNAPSHOT_PYTHON_STACKS,
+    SNAPSHOT_ASYNCIO_TASKS,
     SNAPSHOT_SOCKETS,
     TRACE_REQUESTS,
     SAMPLE_METRICS,

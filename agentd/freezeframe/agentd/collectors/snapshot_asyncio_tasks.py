@@ -1,12 +1,12 @@
 """snapshot_asyncio_tasks: asyncio tasks of Python processes with their await chains, at two looks.
 
-Reads: the target's memory (process_vm_readv), /proc/PID/maps, /proc/PID/fd; of 3.14 the section headers of its _asyncio.
-Pause of the target: 0 (no ptrace, no signal). Privilege: CAP_SYS_PTRACE. Cost: 3 ms, and 50 microseconds of CPU per task
-and look. Which: CPython 3.10 to 3.14 on x86-64, asyncio and uvloop, every loop of the main interpreter.
+Reads: the target's memory (process_vm_readv), /proc/PID/maps, /proc/PID/fd; of 3.14 the section headers of _asyncio.
+Pause of the target: 0 (no ptrace, no signal). Privilege: CAP_SYS_PTRACE. Cost: 3 ms, and 50 microseconds of CPU per
+task and look. Which: CPython 3.10 to 3.14 on x86-64, asyncio and uvloop, every loop of the main interpreter.
 
 Cannot see: tasks of other libraries (trio, gevent, grpc's C core), what runs inside a Cython coroutine, when a task was
-created, builds without the interpreter lock. A version or layout that is not known is named, never guessed. A chain that
-changed while it was read is read again, and told with a doubt when it never held still.
+created, builds without the interpreter lock. A version or layout that is not known is named, never guessed. A chain
+that changed while it was read is read again, and told with a doubt when it never held still.
 
 A target whose memory was stuck, or is by the look of its threads, is left alone and named.
 """
@@ -82,9 +82,7 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
     )
     directory = host.proc(target.pid)
     try:
-        interpreter = attach(directory, memory, os.uname().machine)
-        walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
-        found, total = walker.walk(job.caps.tasks)
+        return _read(target, memory, directory, job, report)
     except NoAsyncioError:
         return ()
     except NotPythonError as error:
@@ -98,13 +96,18 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
             report.missed(target.pid, f"reading {error.filename}: {error.strerror}")
         else:
             report.done(target.pid)
-    else:
-        if total > len(found) and total > job.caps.tasks:
-            report.missed(target.pid, f"it has {total} tasks, of which {job.caps.tasks} were read")
-        if interpreter.others:
-            report.missed(target.pid, f"it has {interpreter.others} more interpreters, whose tasks were not read")
-        return tuple(_task(target.pid, task, job.caps.frames) for task in found)
     return None
+
+
+def _read(target: Target, memory: TargetMemory, directory: str, job: Job, report: Report) -> tuple[AsyncioTask, ...]:
+    interpreter = attach(directory, memory, os.uname().machine)
+    walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
+    found, total = walker.walk(job.caps.tasks)
+    if total > job.caps.tasks:
+        report.missed(target.pid, f"it has {total} tasks, of which {job.caps.tasks} were read")
+    if interpreter.others:
+        report.missed(target.pid, f"it has {interpreter.others} more interpreters, whose tasks were not read")
+    return tuple(_task(target.pid, task, job.caps.frames) for task in found)
 
 
 def _task(pid: int, task: FoundTask, frames: int) -> AsyncioTask:

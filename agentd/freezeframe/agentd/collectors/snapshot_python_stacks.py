@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.host import Host, memory, procfs, py_spy
+from freezeframe.agentd.collectors.readable import may_be_read
+from freezeframe.agentd.host import Host, procfs, py_spy
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, PythonThread, Snapshot
 
@@ -38,7 +39,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     except py_spy.MissingError as error:
         raise UnavailableError(str(error), _INSTALL) from error
     begin = host.clock.monotonic()
-    targets = [target for target in job.targets if _may_be_read(target, host, report)]
+    targets = [target for target in job.targets if may_be_read(target, host, report)]
     first: dict[int, tuple[PythonThread, ...]] = {}
     cpu_ms: dict[int, dict[int, float]] = {}
     for target, threads in _dump(program, targets, job, host, report):
@@ -57,29 +58,6 @@ def collect(job: Job, host: Host, report: Report) -> None:
         compared = tuple(_with_cpu(_compare(was, threads), cpu_ms[target.pid], after) for was in first[target.pid])
         report.part(Snapshot(python_threads=compared))
         report.done(target.pid)
-
-
-def _may_be_read(target: Target, host: Host, report: Report) -> bool:
-    if target.memory_blocked:
-        report.missed(target.pid, "its memory was stuck before: left alone")
-        return False
-    directory = host.proc(target.pid)
-    report.doing(f"looking at the threads of {target.pid}")
-    try:
-        if procfs.stat(directory).start_ticks != target.start_ticks:
-            report.missed(target.pid, "the process ended and another one has its pid now")
-            return False
-        stall = memory.stall_of(directory, os.uname().machine)
-    except procfs.GoneError:
-        report.done(target.pid)  # ended: there are no threads any more
-        return False
-    except procfs.ProcfsError as error:
-        report.missed(target.pid, str(error))
-        return False
-    if stall:
-        report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
-        report.missed(target.pid, f"{stall}: left alone")
-    return not stall
 
 
 def _dump(

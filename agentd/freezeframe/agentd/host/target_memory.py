@@ -25,6 +25,7 @@ _RANGES = 1024
 # Bytes of one call.
 _CALL_BYTES = 4 * 1024 * 1024
 _PAGE = 4096
+_BEAT_S = 0.1
 _WORD = struct.Struct("<Q")
 # Beyond it no user memory is.
 _HIGHEST = 1 << 56
@@ -71,14 +72,20 @@ class TargetMemory:
         max_bytes: int = 1 << 30,
         until: float = float("inf"),
         monotonic: Callable[[], float] = time.monotonic,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`until` is a time of `monotonic`, seconds, after which every read raises MemoryLimitError."""
+        """`until` is a time of `monotonic`, seconds, after which every read raises MemoryLimitError.
+
+        `beat` is called before a read, at most ten times a second: what does not beat any more is stuck in one.
+        """
         self.pid = pid
         self.calls = 0
         self.bytes = 0
         self._left = max_bytes
         self._until = until
         self._monotonic = monotonic
+        self._beat = beat
+        self._beaten = float("-inf")
 
     def read(self, address: int, size: int) -> bytes:
         """Read one range whole. Raises TargetMemoryError."""
@@ -108,30 +115,25 @@ class TargetMemory:
         return found
 
     def _call(self, ranges: Sequence[tuple[int, int]], first: int, found: list[bytes | None]) -> int:
-        if self._monotonic() > self._until:
-            raise MemoryLimitError("the time for reading it is up")
+        self._may_go_on()
         flat: list[int] = []
         total = 0
-        at = first
         for address, size in ranges[first : first + _RANGES]:
-            if not 0 < address < _HIGHEST or not 0 <= size <= _CALL_BYTES:
+            if not 0 < address < _HIGHEST or not 0 <= size <= _CALL_BYTES - total:
                 break
-            if total + size > _CALL_BYTES:
-                break
-            flat.append(address)
-            flat.append(size)
+            flat += (address, size)
             total += size
-            at += 1
-        if at == first:  # an impossible range
+        if not flat:  # an impossible range
             found.append(None)
             return first + 1
+        count = len(flat) // 2
         self._left -= total
         if self._left < 0:
             raise MemoryLimitError("reading it takes more bytes than it may")
         buffer = ctypes.create_string_buffer(max(1, total))
         local = array("Q", (ctypes.addressof(buffer), total))
         remote = array("Q", flat)
-        got = _readv(self.pid, local.buffer_info()[0], 1, remote.buffer_info()[0], at - first, 0)
+        got = _readv(self.pid, local.buffer_info()[0], 1, remote.buffer_info()[0], count, 0)
         self.calls += 1
         if got < 0:
             _raise_unless_unmapped(ctypes.get_errno(), self.pid)
@@ -145,7 +147,15 @@ class TargetMemory:
                 return first + index + 1
             found.append(data[offset : offset + size])
             offset += size
-        return at
+        return first + count
+
+    def _may_go_on(self) -> None:
+        now = self._monotonic()
+        if now > self._until:
+            raise MemoryLimitError("the time for reading it is up")
+        if now - self._beaten > _BEAT_S:
+            self._beaten = now
+            self._beat()
 
 
 def _raise_unless_unmapped(number: int, pid: int) -> None:

@@ -5,11 +5,13 @@
     interpreter   finds the interpreter and its layout, checks it
     objects       strings, types, containers, instance attributes
     code          code objects and the line of an instruction
+    frames        code objects, suspended frames, locals
+    task_set      all tasks of a process
     tasks         asyncio tasks and their await chains
     edges         which task waits for which
     serving       connection and request that a task serves
     threads       Python threads, their stacks, the interpreter lock
 
-Everything read is hostile and of several moments: each reader checks what it gets and raises UnreadableMemoryError, never
-guesses. x86-64, builds with an interpreter lock; only the main interpreter of a process is looked at.
+Everything read is hostile and of several moments: each reader checks what it gets and raises UnreadableMemoryError,
+never guesses. x86-64, builds with an interpreter lock; only the main interpreter of a process is looked at.
 """

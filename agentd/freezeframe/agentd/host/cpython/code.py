@@ -16,7 +16,7 @@ _MAX_VARINT_BITS = 35
 def line_of(table: bytes, first_line: int, offset: int, *, minor: int) -> int:
     """Line of the instruction at `offset` bytes into the code; 0 when it has none.
 
-    `table` is co_linetable, `minor` that of the version. A table that is cut or not one gives some line, never an error.
+    `table` is co_linetable, `minor` that of the version. A table that is cut or none gives some line, never an error.
     """
     if offset < 0:
         return first_line

@@ -99,7 +99,10 @@ class Codes:
         return found
 
     def offset(self, code: Code, instruction: int) -> int:
-        """Turn a frame's instruction pointer (3.10: index) into bytes from the code's start. Raises TargetMemoryError."""
+        """Turn a frame's instruction pointer (3.10: index) into bytes from the code's start.
+
+        Raises UnreadableMemoryError.
+        """
         if self._minor == 10:
             return instruction * 2
         offset = instruction - (code.address + self._layout["code.instructions"])

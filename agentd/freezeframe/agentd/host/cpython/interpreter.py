@@ -1,9 +1,9 @@
 """Finding the interpreter of a live CPython process and the layout of its objects, and checking both.
 
-Where: the symbol `_PyRuntime` of libpython or of the program. Version: the symbol `Py_Version` (3.11 and later), else the
-file's name. Layout: the table of that minor version; from 3.13 on, what the process tells in `_Py_DebugOffsets` goes
-before it, so that a patch release may move it. Then names of types, sys.modules and the list of threads must read as
-they must, or nothing is read at all.
+Where: the symbol `_PyRuntime` of libpython or of the program. Version: the symbol `Py_Version` (3.11 and later), else
+the file's name. Layout: the table of that minor version; from 3.13 on, what the process tells in `_Py_DebugOffsets`
+goes before it, so that a patch release may move it. Then names of types, sys.modules and the list of threads must read
+as they must, or nothing is read at all.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
         modules = objects.mapping(memory.word(address + layout["interpreter.modules"]))
         _check_interpreter(memory, layout, address, modules)
     except UnreadableMemoryError as error:
-        raise UnsupportedPythonError(f"Python {name} in {escape(path.encode(), 200)} is not laid out as known: {error}") from error
+        raise UnsupportedPythonError(
+            f"Python {name} in {escape(path.encode(), 200)} is not laid out as known: {error}"
+        ) from error
     return Interpreter(
         version=version,
         layout=layout,
@@ -183,7 +185,9 @@ def _version(memory: TargetMemory, symbols: SymbolTable, path: str, program: str
     raise UnsupportedPythonError("it does not tell which version of Python it is")
 
 
-def _told(memory: TargetMemory, runtime: int, table: Mapping[str, int], version: tuple[int, int, int]) -> dict[str, int]:
+def _told(
+    memory: TargetMemory, runtime: int, table: Mapping[str, int], version: tuple[int, int, int]
+) -> dict[str, int]:
     """Lay what the process tells in _Py_DebugOffsets over the table."""
     data = memory.read(runtime, table["told"])
     if not data.startswith(_COOKIE):

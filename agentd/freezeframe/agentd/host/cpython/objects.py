@@ -162,8 +162,10 @@ class Objects:
             count, negative = abs(tag), tag < 0
         if not 0 <= count <= _MAX_DIGITS:
             raise UnreadableMemoryError(f"no int of a sane size at {address:#x}")
-        digits = struct.unpack(f"<{count}I", self.memory.read(address + layout["int.digits"], 4 * count)) if count else ()
-        value = sum(digit << 30 * index for index, digit in enumerate(digits))
+        digits = (
+            struct.unpack(f"<{count}I", self.memory.read(address + layout["int.digits"], 4 * count)) if count else ()
+        )
+        value: int = sum(digit << 30 * index for index, digit in enumerate(digits))
         return -value if negative else value
 
     def real(self, address: int) -> float:
@@ -268,7 +270,9 @@ class Objects:
         if not count:
             return []
         # General entries begin with the hash.
-        words = struct.unpack(f"<{count * (3 if general else 2)}Q", memory.read(keys + start + indices, count * (24 if general else 16)))
+        words = struct.unpack(
+            f"<{count * (3 if general else 2)}Q", memory.read(keys + start + indices, count * (24 if general else 16))
+        )
         entry_keys = words[1::3] if general else words[::2]
         if values:
             entry_values: Sequence[int] = struct.unpack(f"<{count}Q", memory.read(values, 8 * count))
@@ -307,7 +311,9 @@ class Objects:
         """Read the addresses of a set's members. Raises TargetMemoryError."""
         layout = self.layout
         data = self.memory.read(address, layout["set.table"] + 8)
-        kind, mask, table = (_WORD.unpack_from(data, layout[key])[0] for key in ("object.type", "set.mask", "set.table"))
+        kind, mask, table = (
+            _WORD.unpack_from(data, layout[key])[0] for key in ("object.type", "set.mask", "set.table")
+        )
         if not self.is_instance(kind, self.types["set"]) or mask > _MAX_TABLE:
             raise UnreadableMemoryError(f"no set at {address:#x}")
         words = self._words(table, 2 * (mask + 1))

@@ -1,4 +1,4 @@
-"""Where each CPython version keeps what is read, in bytes. Written by packaging/cpython/make_tables.py; not by hand.
+"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py, never by hand.
 
 x86-64, builds with a lock. "told:KEY" is the place of KEY's own value in `_Py_DebugOffsets`.
 """

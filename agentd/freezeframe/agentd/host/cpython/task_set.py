@@ -1,6 +1,6 @@
 """The set of all asyncio tasks of a process, as that version of asyncio keeps it.
 
-3.10 and 3.11: the WeakSet `asyncio.tasks._all_tasks`. 3.12 and 3.13: `_scheduled_tasks` and the set `_eager_tasks`. 3.14:
+3.10, 3.11: the WeakSet `asyncio.tasks._all_tasks`. 3.12, 3.13: `_scheduled_tasks` and the set `_eager_tasks`. 3.14:
 linked lists in each thread and in the interpreter, and the two sets for tasks of other classes. Where 3.14 keeps the
 members of a task moved between its patch releases: it is read from the section `.AsyncioDebug` of the file that holds
 _asyncio, which is not in memory.
@@ -136,11 +136,11 @@ def _follow(memory: TargetMemory, head: int, pages: dict[int, bytes], found: lis
 def _node(memory: TargetMemory, node: int, pages: dict[int, bytes]) -> tuple[int, int]:
     base, at = node & ~(_PAGE - 1), node & (_PAGE - 1)
     if at > _PAGE - 16:
-        return struct.unpack("<QQ", memory.read(node, 16))  # type: ignore[return-value]
+        return struct.unpack("<QQ", memory.read(node, 16))
     page = pages.get(base)
     if page is None:
         page = pages[base] = memory.read(base, _PAGE)
-    return struct.unpack_from("<QQ", page, at)  # type: ignore[return-value]
+    return struct.unpack_from("<QQ", page, at)
 
 
 def _asyncio_debug(interpreter: Interpreter, directory: str) -> dict[str, int]:

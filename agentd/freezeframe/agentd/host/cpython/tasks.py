@@ -25,8 +25,8 @@ _MAX_STACK = 4096
 _TRIES = 4
 _WORD = struct.Struct("<Q")
 _FUTURE_STATES = {0: "pending", 1: "cancelled", 2: "finished"}
-# Frame states, 3.10 to 3.12: created, suspended, executing = -2, -1, 0. From 3.13 on: created, suspended, suspended while
-# it awaits, executing = -3, -2, -1, 0.
+# Frame states, 3.10 to 3.12: created, suspended, executing = -2, -1, 0. From 3.13 on: created, suspended, suspended
+# while it awaits, executing = -3, -2, -1, 0.
 _EXECUTING, _SUSPENDED, _CREATED_313 = 0, -1, -3
 # Types, in C and of no exported name, that stand between a frame and what it awaits; their first member leads on.
 _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
@@ -66,10 +66,10 @@ class FoundTask:
     # Why it may not be right; empty when it is.
     doubt: str = ""
     # What was read, to be read again: address and bytes.
-    _seen: list[tuple[int, bytes]] = field(default_factory=list)
-    _executing: bool = False
-    _created: bool = False
-    _future_state: int = 0
+    seen: list[tuple[int, bytes]] = field(default_factory=list)
+    executing: bool = False
+    created: bool = False
+    future_state: int = 0
 
 
 class TaskWalker:
@@ -116,7 +116,7 @@ class TaskWalker:
         self._check(found)
         for task in found:
             task.state = _state(task)
-            task._seen.clear()  # noqa: SLF001 - of this module
+            task.seen.clear()
         return found
 
     def _heads(self, tasks: Sequence[int]) -> list[FoundTask]:
@@ -135,12 +135,12 @@ class TaskWalker:
                 task.coroutine = word(data, coroutine)[0]
                 task.loop = word(data, loop)[0]
                 task.waiter = word(data, waiter)[0]
-                (task._future_state,) = struct.unpack_from("<I", data, future_state)  # noqa: SLF001
+                (task.future_state,) = struct.unpack_from("<I", data, future_state)
                 named = word(data, name)[0]
-                if not named or not task.loop or task._future_state not in _FUTURE_STATES:  # noqa: SLF001
+                if not named or not task.loop or task.future_state not in _FUTURE_STATES:
                     task.doubt = "it ended while it was read"
                 else:
-                    task._seen.append((address + 8, data[8:]))  # noqa: SLF001
+                    task.seen.append((address + 8, data[8:]))
                     names.append(named)
                     found.append(task)
                     continue
@@ -184,7 +184,7 @@ class TaskWalker:
             except (UnreadableMemoryError, struct.error):
                 task.doubt = "what it awaits could not be read"
                 continue
-            task._seen.append((address + 8, data[8:24]))  # noqa: SLF001
+            task.seen.append((address + 8, data[8:24]))
             if name in _WRAPPERS:
                 following.append((task, first))
             elif name == _ITERATOR:
@@ -203,9 +203,9 @@ class TaskWalker:
         beyond: list[tuple[FoundTask, int]] = []
         for task, address, data in frames:
             try:
-                state = data[state_at] - 256 if data[state_at] > 127 else data[state_at]
+                state = struct.unpack_from("<b", data, state_at)[0]
                 if state > _EXECUTING:  # ended
-                    task._seen.append((address + state_at, data[state_at : state_at + 1]))  # noqa: SLF001
+                    task.seen.append((address + state_at, data[state_at : state_at + 1]))
                     continue
                 code = self.codes.code(_WORD.unpack_from(data, code_at)[0] & ~_TAGS)
                 offset = self.codes.offset(code, _WORD.unpack_from(data, instruction_at)[0])
@@ -214,7 +214,7 @@ class TaskWalker:
                 if self._waits(task, state, code, offset):
                     top = self._top(address, data)
                 end = top + 8 - address if 0 < top + 8 - address <= len(data) else base + layout["frame.locals"]
-                task._seen.append((address + 8, data[8:end]))  # noqa: SLF001
+                task.seen.append((address + 8, data[8:end]))
                 if top and end == top + 8 - address:
                     following.append((task, _WORD.unpack_from(data, top - address)[0] & ~_TAGS))
                 elif top:
@@ -226,13 +226,13 @@ class TaskWalker:
     def _waits(self, task: FoundTask, state: int, code: Code, offset: int) -> bool:
         """Tell whether a frame awaits something, and note what else it does."""
         if state == _EXECUTING:
-            task._executing = True  # noqa: SLF001
+            task.executing = True
             return False
         if self._minor >= 13:
-            task._created = task._created or state == _CREATED_313  # noqa: SLF001
+            task.created = task.created or state == _CREATED_313
             return state == _SUSPENDED
         if state != _SUSPENDED:
-            task._created = True  # noqa: SLF001
+            task.created = True
             return False
         return self.codes.awaits(code, offset)
 
@@ -245,10 +245,10 @@ class TaskWalker:
             (pointer,) = _WORD.unpack_from(data, base + layout["frame.top"])
             count = (pointer - slots) >> 3
         else:
-            (count,) = struct.unpack_from("<i", data, base + layout["frame.top"])
+            count = struct.unpack_from("<i", data, base + layout["frame.top"])[0]
         if not 0 < count < _MAX_STACK:
             raise UnreadableMemoryError(f"the frame at {address:#x} has {count} values")
-        return slots + 8 * (count - 1)
+        return slots + 8 * (int(count) - 1)
 
     def _frames_310(self, frames: Sequence[tuple[FoundTask, int, bytes]]) -> list[tuple[FoundTask, int]]:
         layout = self._layout
@@ -256,23 +256,23 @@ class TaskWalker:
         wanted: list[tuple[FoundTask, int, int]] = []
         for task, address, data in frames:
             (frame,) = _WORD.unpack_from(data, at)
-            task._seen.append((address + 8, data[8 : at + 8]))  # noqa: SLF001
+            task.seen.append((address + 8, data[8 : at + 8]))
             if frame:
                 wanted.append((task, address, frame))
         beyond: list[tuple[FoundTask, int]] = []
         size = max(_FRAME_310_BYTES, layout["frame.state"] + 1)
         blocks = self._memory.read_many([(frame, size) for _, _, frame in wanted])
-        for (task, owner, frame), data in zip(wanted, blocks, strict=True):
-            if data is None:
+        for (task, owner, frame), block in zip(wanted, blocks, strict=True):
+            if block is None:
                 task.doubt = "a frame of it could not be read"
                 continue
             try:
-                state = data[layout["frame.state"]] - 256 if data[layout["frame.state"]] > 127 else data[layout["frame.state"]]
-                (depth,) = struct.unpack_from("<i", data, layout["frame.depth"])
-                (stack,) = _WORD.unpack_from(data, layout["frame.stack"])
-                code = self.codes.code(_WORD.unpack_from(data, layout["frame.code"])[0])
-                offset = self.codes.offset(code, struct.unpack_from("<i", data, layout["frame.instruction"])[0])
-                task._seen.append((frame + 8, data[8:]))  # noqa: SLF001
+                state = struct.unpack_from("<b", block, layout["frame.state"])[0]
+                (depth,) = struct.unpack_from("<i", block, layout["frame.depth"])
+                (stack,) = _WORD.unpack_from(block, layout["frame.stack"])
+                code = self.codes.code(_WORD.unpack_from(block, layout["frame.code"])[0])
+                offset = self.codes.offset(code, struct.unpack_from("<i", block, layout["frame.instruction"])[0])
+                task.seen.append((frame + 8, block[8:]))
                 task.frames.append(TaskFrame(self.codes.place(code, offset), code, frame, owner))
                 if state <= _EXECUTING and self._waits(task, state, code, offset):
                     if not 0 < depth < _MAX_STACK:
@@ -283,14 +283,14 @@ class TaskWalker:
         return self._tops(beyond)
 
     def _tops(self, wanted: Sequence[tuple[FoundTask, int]]) -> list[tuple[FoundTask, int]]:
-        following = []
+        following: list[tuple[FoundTask, int]] = []
         values = self._memory.read_many([(address, 8) for _, address in wanted])
-        for (task, address), data in zip(wanted, values, strict=True):
-            if data is None:
+        for (task, address), value in zip(wanted, values, strict=True):
+            if value is None:
                 task.doubt = "the value stack of a frame of it could not be read"
                 continue
-            task._seen.append((address, data))  # noqa: SLF001
-            following.append((task, _WORD.unpack(data)[0] & ~_TAGS))
+            task.seen.append((address, value))
+            following.append((task, _WORD.unpack(value)[0] & ~_TAGS))
         return following
 
     def _name_awaited(self, found: Iterable[FoundTask]) -> None:
@@ -311,11 +311,11 @@ class TaskWalker:
     def _check(self, found: Sequence[FoundTask]) -> None:
         """Read everything again, innermost first, and doubt what differs."""
         checked = [task for task in found if not task.doubt]
-        ranges = [(address, len(data)) for task in checked for address, data in reversed(task._seen)]  # noqa: SLF001
+        ranges = [(address, len(data)) for task in checked for address, data in reversed(task.seen)]
         again = iter(self._memory.read_many(ranges))
         for task in checked:
             # All of its parts are taken, also behind one that differs.
-            differing = [data for _, data in reversed(task._seen) if next(again) != data]  # noqa: SLF001
+            differing = [data for _, data in reversed(task.seen) if next(again) != data]
             if differing:
                 task.doubt = "it went on while it was read"
             elif task.waiter and task.awaited_state and task.waiter != task.awaited:
@@ -323,11 +323,11 @@ class TaskWalker:
 
 
 def _state(task: FoundTask) -> str:
-    if task._future_state or not task.coroutine:  # noqa: SLF001
+    if task.future_state or not task.coroutine:
         return "finished"
-    if task._executing:  # noqa: SLF001
+    if task.executing:
         return "running"
-    if task._created and len(task.frames) == 1:  # noqa: SLF001
+    if task.created and len(task.frames) == 1:
         return "not started"
     if task.waiter and task.awaited_state in {"", "pending"}:
         return "waiting"
