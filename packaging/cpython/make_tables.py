@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TABLES = HERE.parents[1] / "agentd/freezeframe/agentd/host/cpython/tables.py"
-HEAD = '''"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py, never by hand.
+HEAD = '''"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py.
 
 x86-64, builds with a lock. "told:KEY" is the place of KEY's own value in `_Py_DebugOffsets`.
 """

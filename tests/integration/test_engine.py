@@ -37,7 +37,7 @@ def make_engine(workers: Workers) -> Engine:
     return Engine(
         workers=workers,
         collectors=COLLECTORS,
-        serving=serving_processes,
+        serving=lambda processes, sockets, metrics: serving_processes(processes, sockets, {}, metrics),
         conclude=lambda snapshot: snapshot,
         hold=Held,
         identity=Meta(host="gpu-07", agent_version="0.1.0", boot_id="b"),

@@ -1,4 +1,4 @@
-"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py, never by hand.
+"""Offsets of CPython's structs by version, in bytes. Written by packaging/cpython/make_tables.py.
 
 x86-64, builds with a lock. "told:KEY" is the place of KEY's own value in `_Py_DebugOffsets`.
 """
