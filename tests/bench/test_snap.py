@@ -74,4 +74,3 @@ def test_snap_is_faster_than_the_quick_script(tmp_path: Path) -> None:
     assert (stopped, traced) == (0, 0)
     # The meter sees: whoever attaches stops every thread.
     assert within(stops, theirs, tids) >= RUNS
-

@@ -18,6 +18,7 @@ from tests.support.stall import stalled_process, state
 
 pytestmark = pytest.mark.needs("root", "fuse")
 
+
 def test_its_memory_is_left_alone_and_the_rest_is_read(tmp_path: Path) -> None:
     with python("import time; print('ready', flush=True); time.sleep(600)") as other, stalled_process(tmp_path) as pid:
         begin = time.monotonic()

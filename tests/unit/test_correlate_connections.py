@@ -125,3 +125,53 @@ def test_unaccepted_without_a_backlog_is_none():
 def test_one_host_at_a_time():
     with pytest.raises(ValueError, match="2 snapshots"):
         correlate([Scene().snapshot(), Scene().snapshot()])
+
+
+def apart(scene: Scene, client: int, router: int, **server: object) -> None:
+    """Put the two ends in network namespaces of their own, joined as the agent joins them."""
+    change(scene, client, netns=7.0, inode=71, peer_inode=81)
+    change(scene, router, netns=8.0, inode=81, peer_inode=71, **server)
+    scene.sockets = [replace(s, netns=8.0) if s.state == "LISTEN" else s for s in scene.sockets]
+
+
+def test_ends_in_different_namespaces_are_one_connection():
+    scene, client, router = routed()
+    scene.owed(client, router, age_ms=2_000)
+    apart(scene, client, router)
+    connection = only(scene)
+    assert (connection.client_pid, connection.server_pid, connection.debt) == (client, router, Debt.ANSWER)
+    assert connection.agreed
+
+
+def test_ends_of_a_published_port_are_one_connection_although_their_addresses_differ():
+    scene, client, router = routed()
+    scene.owed(client, router, age_ms=2_000)
+    apart(scene, client, router, remote="172.17.0.1:61000")
+    connection = only(scene)
+    assert (connection.client_pid, connection.server_pid, connection.debt) == (client, router, Debt.ANSWER)
+
+
+def test_a_published_port_where_the_server_end_waits_to_be_accepted():
+    scene, client, router = routed()
+    scene.unaccepted(client, router, age_ms=2_000)
+    (listener,) = [s for s in scene.sockets if s.state == "LISTEN"]
+    scene.sockets = [
+        replace(s, netns=8.0) if s.state == "LISTEN"
+        else replace(s, netns=7.0, inode=71, peer_inode=None) if s.pid == client
+        else replace(s, netns=8.0, inode=0, peer_inode=71, remote="172.17.0.1:61000")
+        for s in scene.sockets
+    ]  # fmt: skip
+    connection = only(scene)
+    assert (connection.client_pid, connection.server_pid, connection.debt) == (client, listener.pid, Debt.UNACCEPTED)
+
+
+def test_equal_loopback_addresses_in_two_namespaces_are_two_connections():
+    scene, client, router = routed()
+    scene.owed(client, router, age_ms=2_000)
+    ends = [s for s in scene.sockets if s.state != "LISTEN"]
+    # In another namespace, a process of another stack has the same pair of addresses, and its peer was not seen.
+    (outer,) = [s for s in ends if s.pid == client]
+    stranger = replace(outer, netns=9.0, inode=91, peer_inode=None, peer_pid=None, pid=router)
+    scene.sockets = [s for s in scene.sockets if s is not outer] + [stranger]
+    found = correlate([scene.snapshot()]).connections
+    assert {(c.client_index is None, c.server_index is None) for c in found} == {(True, False), (False, True)}

@@ -311,3 +311,19 @@ def test_many_processes_and_sockets_take_no_time() -> None:
     found = serving_processes((*STACK, *clients), sockets)
     assert len(found) == 2007
     assert time.process_time() - begin < 3.0
+
+
+def test_connections_across_namespaces_and_published_ports_count_once_and_by_the_servers_own_port() -> None:
+    from freezeframe.judge.correlate.roles import _Call, _calls  # noqa: PLC0415 - one test looks inside
+
+    listener = Socket(family="tcp", state="LISTEN", local="0.0.0.0:8000", pid=1, inode=10, netns=8.0)
+    outer = Socket(
+        family="tcp", state="ESTAB", local="10.0.0.5:50000", remote="10.0.0.1:30000", pid=2, peer_pid=1, inode=20,
+        peer_inode=11, netns=7.0,
+    )  # fmt: skip
+    inner = Socket(
+        family="tcp", state="ESTAB", local="172.17.0.2:8000", remote="172.17.0.1:61000", pid=1, peer_pid=2, inode=11,
+        peer_inode=20, netns=8.0, accepted=True,
+    )  # fmt: skip
+    for sockets in ((listener, outer, inner), (listener, inner, outer)):
+        assert _calls(sockets) == {2: {_Call(server=1, port=8000): 1}}

@@ -173,3 +173,11 @@ def test_mounts_with_odd_names() -> None:
 def test_nothing_that_a_file_holds_breaks_a_parser(data: bytes) -> None:
     system.parse_mounts(data)
     system.parse_pressure(data)
+
+
+def test_the_state_directory_is_the_configured_one(root: Path) -> None:
+    write(root, "proc/self/mountinfo", MOUNTS + "25 22 0:32 / /data rw - tmpfs tmpfs rw\n")
+    (root / "data/freezeframe").mkdir(parents=True)
+    found = system.read_filesystems(Host(root=root, state_dir="/data/freezeframe"))
+    assert ("/data", "state directory") in [(each.mount, each.purpose) for each in found]
+    assert "state directory" not in next(each.purpose for each in found if each.mount == "/")

@@ -225,7 +225,12 @@ def _signal(each: _Worker) -> None:
             os.killpg(each.pid, signal.SIGTERM if each.collector.in_gpu_driver else signal.SIGKILL)
 
 
-def main(control: int, collectors: Sequence[Collector] = COLLECTORS, limits: WorkerLimits | None = None) -> None:
+def main(
+    control: int,
+    collectors: Sequence[Collector] = COLLECTORS,
+    limits: WorkerLimits | None = None,
+    host: Host = Host(),  # noqa: B008 - frozen
+) -> None:
     """Be the launcher over these collectors until the control channel, an inherited descriptor, ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(control, False)
@@ -233,8 +238,9 @@ def main(control: int, collectors: Sequence[Collector] = COLLECTORS, limits: Wor
     # What is loaded by now stays shared with every worker: no collection copies its pages.
     gc.collect()
     gc.freeze()
-    Launcher(Channel(socket.socket(fileno=control)), collectors, Host(), limits or WorkerLimits()).run()
+    Launcher(Channel(socket.socket(fileno=control)), collectors, host, limits or WorkerLimits()).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    # [state directory] control descriptor
+    main(int(sys.argv[-1]), host=Host(state_dir=sys.argv[1]) if len(sys.argv) > 2 else Host())  # noqa: PLR2004

@@ -118,7 +118,7 @@ class Socket(google.protobuf.message.Message):
     lasting: builtins.bool
     """True when the socket was there at both looks, or when there was one look only."""
     opened_age_ms: builtins.float
-    """Age of the first thing seen of it: the owner's descriptor was made then; absent when unknown."""
+    """Age of the connection, milliseconds: known only while one direction has carried no byte; absent otherwise."""
     peer_window_bytes: builtins.float
     """Window the peer offers, bytes: 0 means that the peer reads nothing."""
     @property

@@ -31,10 +31,9 @@ _LOCAL_TYPES = frozenset(
         "erofs",
     }
 )
-# Looked at, never written to: where, and why it matters.
+# Looked at, never written to, with the state directory: where, and why it matters.
 PLACES = (
     ("/", "root file system"),
-    ("/var/lib/freezeframe", "state directory"),
     ("/var/log", "logs"),
     ("/dev/shm", "shared memory"),  # noqa: S108
     ("/tmp", "temporary files"),  # noqa: S108
@@ -145,10 +144,10 @@ def read_clock() -> str:
 
 
 def read_filesystems(host: Host) -> tuple[Filesystem, ...]:
-    """Size and free space of the mounts that hold `PLACES`, each once; network file systems are left out."""
+    """Size and free space of the mounts that hold `PLACES` and the state directory, each once; none of the network."""
     mounts = parse_mounts(_read(host, "proc/self/mountinfo"))
     purposes: dict[str, list[str]] = {}
-    for place, purpose in PLACES:
+    for place, purpose in (*PLACES[:1], (host.state_dir, "state directory"), *PLACES[1:]):
         mount = max((each for each in mounts if _holds(each, place)), key=len, default="")
         if mount and mounts[mount] in _LOCAL_TYPES:
             purposes.setdefault(mount, []).append(purpose)

@@ -75,7 +75,7 @@ class Socket:
     last_ack_age_ms: float | None = None
     # True when the socket was there at both looks, or when there was one look only.
     lasting: bool = False
-    # Age of the first thing seen of it: the owner's descriptor was made then; absent when unknown.
+    # Age of the connection, milliseconds: known only while one direction has carried no byte; absent otherwise.
     opened_age_ms: float | None = None
     # Window the peer offers, bytes: 0 means that the peer reads nothing.
     peer_window_bytes: float | None = None
