@@ -45,6 +45,24 @@ def _gcc() -> str | None:
     return None if shutil.which("gcc") else "no gcc here"
 
 
+def _rustc() -> str | None:
+    return None if shutil.which("rustc") else "no rustc here"
+
+
+def _gdb() -> str | None:
+    return _root() or (None if shutil.which("gdb") else "no gdb here: packaging/setup.sh --bench")
+
+
+def _strace() -> str | None:
+    return _root() or (None if shutil.which("strace") else "no strace here")
+
+
+def _bpf() -> str | None:
+    if (reason := _root()) is not None:
+        return reason
+    return None if os.path.exists("/sys/kernel/btf/vmlinux") else "this kernel has no BTF"
+
+
 def _journal() -> str | None:
     if not JOURNAL_REMOTE or shutil.which("journalctl") is None:
         return "no systemd-journal-remote here: apt install systemd-journal-remote"
@@ -69,6 +87,10 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "e2e": _e2e,
     "fuse": _fuse,
     "gcc": _gcc,
+    "rustc": _rustc,
+    "gdb": _gdb,
+    "strace": _strace,
+    "bpf": _bpf,
     "journal": _journal,
     "nat": _nat,
     "bench": _bench,

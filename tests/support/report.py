@@ -20,6 +20,7 @@ def run(
     window_ms: float = 0.0,
     deadline_ms: float = 20_000.0,
     caps: Caps | None = None,
+    allow_seize: bool = False,
 ) -> KeptReport:
     kept = KeptReport()
     job = Job(
@@ -29,6 +30,7 @@ def run(
         window_ms=window_ms,
         deadline_ms=deadline_ms,
         caps=caps or Caps(),
+        allow_seize=allow_seize,
     )
     collector.collect(job, host or Host(), kept)
     return kept

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,19 @@ def test_status() -> None:
 def test_syscall() -> None:
     parsed = procfs.parse_syscall(b"202 0x7f10 0x189 0x0 0x0 0x0 0xffffffff 0x7ffc 0x7f11\n", "x86_64")
     assert parsed == procfs.Syscall(
-        name="futex", number=202, arguments=("0x7f10", "0x189", "0x0", "0x0", "0x0", "0xffffffff")
+        name="futex",
+        number=202,
+        arguments=("0x7f10", "0x189", "0x0", "0x0", "0x0", "0xffffffff"),
+        stack_pointer=0x7FFC,
+        program_counter=0x7F11,
     )
     assert procfs.parse_syscall(b"98 0x0 0x0 0x0 0x0 0x0 0x0 0x0 0x0\n", "aarch64").name == "futex"
     assert procfs.parse_syscall(b"9999 0x0\n", "x86_64").name == "9999"
     assert procfs.parse_syscall(b"1 0x0\n", "riscv64").name == "1"
-    for line in (b"running\n", b"-1 0x7ffc 0x7f10\n"):
-        assert procfs.parse_syscall(line, "x86_64") == procfs.Syscall(name="running", number=-1, arguments=())
+    running = procfs.Syscall(name="running", number=-1, arguments=())
+    assert procfs.parse_syscall(b"running\n", "x86_64") == running
+    fault = replace(running, stack_pointer=0x7FFC, program_counter=0x7F10)
+    assert procfs.parse_syscall(b"-1 0x7ffc 0x7f10\n", "x86_64") == fault
     with pytest.raises(procfs.UnreadableError):
         procfs.parse_syscall(b"", "x86_64")
 

@@ -32,6 +32,7 @@ from freezeframe.agentd.frames import (
 )
 from freezeframe.agentd.groups import end_with_parent
 from freezeframe.agentd.host import Host
+from freezeframe.agentd.host.native.warm import warm as warm_native
 from freezeframe.agentd.jobs import Job
 from freezeframe.judge import model
 from freezeframe.judge.model import Outcome, Snapshot
@@ -58,7 +59,8 @@ class WorkerLimits:
 
 
 def warm() -> None:
-    """Do once, before the fork, what the first record of each kind costs: 3 ms per worker."""
+    """Do once, before the fork, what would cost every worker 3 ms for records and 40 ms for native stacks."""
+    warm_native()
     for name in model.__all__:
         kind = getattr(model, name)
         if isinstance(kind, type) and is_dataclass(kind):

@@ -147,6 +147,8 @@ class NativeThread(google.protobuf.message.Message):
     FRAMES_FIELD_NUMBER: builtins.int
     KERNEL_FRAMES_FIELD_NUMBER: builtins.int
     DOUBT_FIELD_NUMBER: builtins.int
+    WAIT_FIELD_NUMBER: builtins.int
+    SAME_AT_SECOND_LOOK_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     tid: builtins.int
@@ -155,6 +157,10 @@ class NativeThread(google.protobuf.message.Message):
     """The 15-byte name."""
     doubt: builtins.str
     """Why the stack may be wrong or short; empty when it is whole."""
+    wait: builtins.str
+    """What it waits in: "futex wait at 0x7f5c0010, no timeout", "read fd 5 (pipe:[4711])"; empty when it runs."""
+    same_at_second_look: builtins.bool
+    """True when both looks show the same stack; absent with one look."""
     @property
     def frames(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NativeFrame]:
         """User frames."""
@@ -172,8 +178,12 @@ class NativeThread(google.protobuf.message.Message):
         frames: collections.abc.Iterable[global___NativeFrame] | None = ...,
         kernel_frames: collections.abc.Iterable[builtins.str] | None = ...,
         doubt: builtins.str = ...,
+        wait: builtins.str = ...,
+        same_at_second_look: builtins.bool | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["doubt", b"doubt", "frames", b"frames", "kernel_frames", b"kernel_frames", "name", b"name", "pid", b"pid", "tid", b"tid"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_same_at_second_look", b"_same_at_second_look", "same_at_second_look", b"same_at_second_look"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_same_at_second_look", b"_same_at_second_look", "doubt", b"doubt", "frames", b"frames", "kernel_frames", b"kernel_frames", "name", b"name", "pid", b"pid", "same_at_second_look", b"same_at_second_look", "tid", b"tid", "wait", b"wait"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_same_at_second_look", b"_same_at_second_look"]) -> typing.Literal["same_at_second_look"] | None: ...
 
 global___NativeThread = NativeThread
 

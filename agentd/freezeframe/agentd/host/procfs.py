@@ -95,6 +95,9 @@ class Syscall:
     number: int
     # The six arguments, hexadecimal as the kernel writes them.
     arguments: tuple[str, ...]
+    # User registers of a thread that sleeps; 0 when it runs.
+    stack_pointer: int = 0
+    program_counter: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +198,18 @@ def parse_syscall(data: bytes, machine: str, path: str = "syscall") -> Syscall:
         return Syscall(name="running", number=-1, arguments=())
     try:
         number = int(fields[0])
+        pointer, counter = int(fields[-2], 16), int(fields[-1], 16)
         if number < 0:
-            return Syscall(name="running", number=-1, arguments=())
+            return Syscall(name="running", number=-1, arguments=(), stack_pointer=pointer, program_counter=counter)
         arguments = tuple(f"{int(field, 16):#x}" for field in fields[1:7])
     except (ValueError, IndexError) as error:
         raise UnreadableError(f"reading {path}: {error}") from error
     return Syscall(
-        name=SYSCALL_NAMES.get(machine, _NO_NAMES).get(number, str(number)), number=number, arguments=arguments
+        name=SYSCALL_NAMES.get(machine, _NO_NAMES).get(number, str(number)),
+        number=number,
+        arguments=arguments,
+        stack_pointer=pointer,
+        program_counter=counter,
     )
 
 
@@ -239,7 +247,7 @@ def exe(directory: str) -> str:
     try:
         return escape(os.readlink(os.fsencode(path)))
     except OSError as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
 
 
 def network_namespace(directory: str) -> int:
@@ -248,7 +256,7 @@ def network_namespace(directory: str) -> int:
     try:
         link = os.readlink(path)
     except OSError as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
     number = link.removeprefix("net:[").removesuffix("]")
     if not number.isdecimal():
         raise UnreadableError(f"reading {path}: {escape(os.fsencode(link), 64)} names no namespace")
@@ -261,7 +269,7 @@ def descriptor_count(directory: str) -> int:
     try:
         return len(os.listdir(path))
     except OSError as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
 
 
 _OPEN_FILES = re.compile(rb"^Max open files +(\d+|unlimited) ", re.MULTILINE)
@@ -295,17 +303,18 @@ def read_file(path: str, limit: int = _READ_LIMIT) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
 
 
 def _numbers(path: str) -> list[int]:
     try:
         return sorted(int(name) for name in os.listdir(path) if name.isdecimal())
     except OSError as error:
-        raise _translated(error, path) from error
+        raise translated(error, path) from error
 
 
-def _translated(error: OSError, path: str) -> ProcfsError:
+def translated(error: OSError, path: str) -> ProcfsError:
+    """Put an errno of /proc into our terms."""
     detail = f"reading {path}: {error.strerror}"
     if error.errno in {errno.ENOENT, errno.ESRCH, errno.ENOTDIR}:
         return GoneError(detail)

@@ -75,6 +75,10 @@ class NativeThread:
     kernel_frames: tuple[str, ...] = ()
     # Why the stack may be wrong or short; empty when it is whole.
     doubt: str = ""
+    # What it waits in: "futex wait at 0x7f5c0010, no timeout", "read fd 5 (pipe:[4711])"; empty when it runs.
+    wait: str = ""
+    # True when both looks show the same stack; absent with one look.
+    same_at_second_look: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,257 @@
+"""snapshot_native_stacks: user and kernel frames of every thread of the watched processes, with what it waits in.
+
+Reads: registers from a BPF iterator over tasks, 64 KiB of each stack by process_vm_readv, ELF files of the target
+through /proc/PID/map_files, /proc/PID/task/TID/{syscall,stack}. Unwinds with libdw, from the copies. Pause of the
+target: 0 (no ptrace, no signal), whatever state its threads are in. Privilege: CAP_BPF and CAP_PERFMON for registers,
+CAP_SYS_PTRACE for memory, CAP_SYS_ADMIN for map_files and kernel stacks. Cost: 10 ms for a router of 5 threads, 0.2 ms
+per further thread; the first look at a file sorts its symbols (0.3 microseconds each) and keeps them in the agent's
+state. Cannot see: what is suspended on the heap (tokio and asyncio tasks); frames of a thread that is running, but for
+the place where it last entered the kernel. With allow_seize such a thread is stopped once, for some 100 microseconds.
+
+Without BPF only stack pointer and program counter are known and frames may be missing; without libdw only the innermost
+frame is told; without symbols the module and the offset in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
+from freezeframe.agentd.host import Host, memory, procfs, waits
+from freezeframe.agentd.host.native import libdw, seize, task_iterator
+from freezeframe.agentd.host.native import look as looking
+from freezeframe.agentd.host.native.files import AddressSpace, Files
+from freezeframe.agentd.host.native.machine import MACHINES, Machine
+from freezeframe.agentd.host.native.symbols import SymbolCache
+from freezeframe.agentd.host.target_memory import MemoryGoneError, TargetMemory, TargetMemoryError
+from freezeframe.agentd.jobs import Job, Target
+from freezeframe.judge.model import NativeThread, Process, Snapshot
+
+# Bytes read of one target: 2,000 stacks.
+_MEMORY_BYTES = 256 * 1024 * 1024
+_SYMBOLS_FOLDER = "symbols"
+# Share of the job's time after which no further target's memory is read.
+_LIMIT_SHARE = 0.8
+_NO_LIBDW = "libdw is not installed: the innermost frame only"
+
+
+def collect(job: Job, host: Host, report: Report) -> None:
+    """Hand over NativeThread records: the first look at once, again after the window with what changed."""
+    machine = MACHINES.get(os.uname().machine)
+    if machine is None:
+        raise UnavailableError(f"no register table for {os.uname().machine}", "x86_64 and aarch64 are supported")
+    begin = host.clock.monotonic()
+    with ExitStack() as stack:
+        looks = Looks(job, host, report, machine, stack)
+        first: dict[int, tuple[NativeThread, ...]] = {}
+        for target in job.targets:
+            threads = looks.threads(target)
+            if threads is None:
+                continue
+            report.part(Snapshot(native_threads=threads))
+            if job.window_ms:
+                first[target.pid] = threads
+            else:
+                report.done(target.pid)
+        looks.say_what_was_missing()
+        if not first:
+            return
+        report.doing("waiting for the second look")
+        host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
+        for target in job.targets:
+            if target.pid in first:
+                threads = looks.threads(target)
+                if threads is not None:
+                    report.part(Snapshot(native_threads=_compare(first[target.pid], threads)))
+                    report.done(target.pid)
+
+
+def _compare(first: tuple[NativeThread, ...], second: tuple[NativeThread, ...]) -> tuple[NativeThread, ...]:
+    """The first look's records with whether the second one shows the same stack."""
+    after = {thread.tid: thread for thread in second}
+    return tuple(
+        replace(thread, same_at_second_look=thread.tid in after and after[thread.tid].frames == thread.frames)
+        for thread in first
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """One process as it was looked at."""
+
+    target: Target
+    directory: str
+    memory: TargetMemory
+    stacks: tuple[looking.Stack, ...]
+    # What each thread waits in, by tid; those that are in no call are left out.
+    waits: Mapping[int, waits.Wait]
+
+
+class Looks:
+    """Looks at processes, one after the other; what they share is opened once."""
+
+    def __init__(self, job: Job, host: Host, report: Report, machine: Machine, closing: ExitStack) -> None:
+        """What is opened is closed with `closing`."""
+        self._job = job
+        self._host = host
+        self._report = report
+        self._machine = machine
+        self._until = host.clock.monotonic() + job.deadline_ms / 1000.0 * _LIMIT_SHARE
+        self._threads_left = job.caps.threads
+        self._files = Files(SymbolCache(f"{host.state_dir}/{_SYMBOLS_FOLDER}" if host.state_dir else None))
+        self._kernel_stacks_denied = 0
+        self._source: task_iterator.TaskIterator | looking.FewRegisters
+        self._missing: list[tuple[str, str]] = []
+        try:
+            iterator = task_iterator.load(machine)
+            closing.callback(iterator.close)
+            self._source = iterator
+        except task_iterator.IteratorError as error:
+            self._missing.append((f"frames may be missing: {error}", error.hint))
+            self._source = looking.FewRegisters(machine, host.proc)
+        self._libdw = True
+        try:
+            libdw.load()
+        except libdw.LibdwError as error:
+            self._libdw = False
+            self._missing.append((f"{_NO_LIBDW} ({error})", "apt install libdw1, or: dnf install elfutils-libs"))
+
+    def say_what_was_missing(self) -> None:
+        """Tell once what holds for every target."""
+        for detail, hint in self._missing:
+            self._report.partial(detail, hint)
+        self._missing.clear()
+        if self._kernel_stacks_denied:
+            self._report.partial(
+                f"kernel stacks of {self._kernel_stacks_denied} threads are hidden", "grant CAP_SYS_ADMIN to see them"
+            )
+            self._kernel_stacks_denied = 0
+
+    def threads(self, target: Target) -> tuple[NativeThread, ...] | None:
+        """Look at one target; None when it could not be looked at, which was said."""
+        looked = self.look(target)
+        if looked is None:
+            return None
+        return tuple(self._thread(looked, stack) for stack in looked.stacks)
+
+    def look(self, target: Target) -> Looked | None:
+        """Look at the stacks of one target; None when it could not be looked at, which was said."""
+        directory = self._host.proc(target.pid)
+        if not self._may_be_read(target, directory):
+            return None
+        self._report.doing(f"reading the stacks of {target.pid}")
+        memory_of = TargetMemory(
+            target.pid, max_bytes=_MEMORY_BYTES, until=self._until, monotonic=self._host.clock.monotonic
+        )
+        read = waits.reader(memory_of.read_many)
+        try:
+            space = AddressSpace(directory, self._files, read)
+            stacks = self._stacks(target.pid, space, memory_of)
+        except (procfs.GoneError, MemoryGoneError):
+            self._report.done(target.pid)  # ended: there are no threads any more
+            return None
+        except (procfs.ProcfsError, TargetMemoryError, task_iterator.IteratorError, libdw.LibdwError) as error:
+            self._report.missed(target.pid, str(error))
+            return None
+        if space.unreadable:
+            named = ", ".join(f"{name}: {why}" for name, why in list(space.unreadable.items())[:3])
+            self._report.missed(target.pid, f"files that its code lies in could not be read: {named}")
+        self._threads_left -= len(stacks)
+        found = {}
+        for stack in stacks:
+            wait = self._wait(directory, stack, read)
+            if wait is not None:
+                found[stack.tid] = wait
+        return Looked(target=target, directory=directory, memory=memory_of, stacks=tuple(stacks), waits=found)
+
+    def _may_be_read(self, target: Target, directory: str) -> bool:
+        if target.memory_blocked:
+            self._report.missed(target.pid, "its memory was stuck before: left alone")
+            return False
+        self._report.doing(f"looking at the threads of {target.pid}")
+        try:
+            stat = procfs.stat(directory)
+            if stat.start_ticks != target.start_ticks:
+                self._report.missed(target.pid, "the process ended and another one has its pid now")
+                return False
+            if stat.state in {"Z", "X"}:
+                self._report.done(target.pid)
+                return False
+            stall = memory.stall_of(directory, self._machine.name)
+        except procfs.GoneError:
+            self._report.done(target.pid)
+            return False
+        except procfs.ProcfsError as error:
+            self._report.missed(target.pid, str(error))
+            return False
+        if stall:
+            self._report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
+            self._report.missed(target.pid, f"{stall}: left alone")
+        return not stall
+
+    def _stacks(self, pid: int, space: AddressSpace, memory_of: TargetMemory) -> list[looking.Stack]:
+        caps = self._job.caps
+        if not self._libdw:
+            copies, _ = looking.take(
+                pid, self._machine, self._source, space, memory_of, threads=max(0, self._threads_left)
+            )
+            return looking.bare(copies, self._machine, space, _NO_LIBDW)
+        stacks = looking.stacks(
+            pid,
+            self._machine,
+            self._source,
+            space,
+            memory_of,
+            frames=caps.frames,
+            threads=max(0, self._threads_left),
+            seize=seize.registers if self._job.allow_seize else None,
+        )
+        count = len(procfs.tids(self._host.proc(pid)))
+        if len(stacks) < count and count > self._threads_left:
+            self._report.partial(
+                f"truncated: of {count} threads of pid {pid} {len(stacks)} were looked at",
+                "the cap counts the threads of all watched processes; watch fewer with --pid",
+            )
+        return stacks
+
+    def _wait(self, directory: str, stack: looking.Stack, read: waits.Read) -> waits.Wait | None:
+        try:
+            call = procfs.syscall(f"{directory}/task/{stack.tid}", self._machine.name)
+        except procfs.ProcfsError:
+            return None  # ended, or not ours to see
+        # Another call than the one that the stack ends in.
+        if stack.counters and stack.counters[0] != call.program_counter:
+            return None
+        return waits.decode(call, directory, read, self._host.clock)
+
+    def _thread(self, looked: Looked, stack: looking.Stack) -> NativeThread:
+        thread = f"{looked.directory}/task/{stack.tid}"
+        name = ""
+        kernel: tuple[str, ...] = ()
+        try:
+            stat = procfs.stat(thread)
+            name = stat.comm
+            if stat.state != "R":
+                kernel = procfs.kernel_stack(thread)
+        except procfs.DeniedError:
+            self._kernel_stacks_denied += 1
+        except procfs.ProcfsError:
+            pass  # ended since, or a kernel without it
+        wait = looked.waits.get(stack.tid)
+        return NativeThread(
+            pid=looked.target.pid,
+            tid=stack.tid,
+            name=name,
+            frames=stack.frames,
+            kernel_frames=kernel,
+            doubt=stack.doubt,
+            wait=wait.text() if wait is not None else "",
+        )
+
+
+SNAPSHOT_NATIVE_STACKS = Collector(
+    name="snapshot_native_stacks", tier=Tier.MEMORY, collect=collect, patience_ms=2000.0, wants=lambda _target: True
+)
