@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -17,7 +20,9 @@ from freezeframe.agentd.collectors.read_logs import collect
 from freezeframe.agentd.host import Clock, Host
 from freezeframe.agentd.jobs import Caps, Job, Target
 from freezeframe.judge.model import Process
+from tests.bed.bed import Bed
 from tests.support.cgroup import in_cgroup
+from tests.support.report import until
 from tests.support.reports import KeptReport
 from tests.support.router_log import Written, cri, docker, plain, router_log, write_journal
 
@@ -332,3 +337,65 @@ def test_no_time_left_is_told(root: Path) -> None:
             root, router, clock=Clock(wall=lambda: NOW, boottime=lambda: 1e9, monotonic=lambda: next(ticking))
         )
     assert report.misses == {router.pid: "no time was left for all of its logs"}
+
+
+@pytest.mark.needs("journal", "e2e")
+def test_the_real_router_in_every_form_has_its_waiting_requests_with_their_ages(root: Path) -> None:
+    lines: list[Written] = []
+    with Bed.start(wedge="idle") as bed:
+        with bed.logs["router"].open("rb") as stream, following(stream, lines):
+            bed.enter("none")
+            bed.wait_wedged()
+            bed.enter("router-dual-leg")
+            requests = bed.wait_wedged().requests
+            until(lambda: all(any(each.request_id.encode() in line.text for line in lines) for each in requests))
+        now = time.time()
+        sent = {each.request_id: 1000.0 * (now - each.sent_at_wall) for each in requests}
+    clock = Clock(wall=lambda: now, boottime=lambda: 1e9)
+    assert len(sent) == 30
+    docker_files(root).write_bytes(docker(lines))
+    with contained(f"docker/{CONTAINER}") as router:
+        found = {"docker": waiting(read(root, router, clock=clock))}
+    shutil.rmtree(root / "var/lib/docker")
+    kubernetes_files(root).write_bytes(cri(lines))
+    with contained(f"{KUBERNETES}/cri-containerd-{CONTAINER}.scope") as router:
+        found["cri"] = waiting(read(root, router, clock=clock))
+    with service() as router:
+        write_journal(root, lines, boot=BOOT, _SYSTEMD_UNIT=UNIT, _PID=str(router.pid))
+        found["journal"] = waiting(read(root, router, clock=clock))
+    log = root / "router.log"
+    log.write_bytes(plain(lines))
+    with writer(log) as router:
+        found["file"] = waiting(read(root, router, clock=clock))
+    for form, ages in found.items():
+        # Those that the bed cancelled when it left the wedge before are there as well: their log has no end either.
+        assert sent.keys() <= ages.keys(), form
+        off = max(abs(ages[each] - sent[each]) for each in sent)
+        print(f"{form}: at most {off:.1f} ms off")
+        # Between the client's send and the router's line; a file's lines tell whole seconds.
+        assert off < (1500.0 if form == "file" else 500.0), form
+
+
+@contextmanager
+def following(stream: BinaryIO, lines: list[Written]) -> Iterator[None]:
+    """Take down when each line of a file comes."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        rest = b""
+        while True:
+            last = ended.is_set()
+            rest += stream.read()
+            *whole, rest = rest.split(b"\n")
+            lines.extend(Written(moment=time.time(), text=line) for line in whole)
+            if last:
+                return
+            ended.wait(0.002)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

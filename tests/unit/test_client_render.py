@@ -37,6 +37,23 @@ def test_every_section() -> None:
     assert_golden(text.render(sections.build(story(), names, None, why=False), Style()), "render/sections.txt")
 
 
+def test_a_contained_process_has_both_pids_and_how_it_was_launched() -> None:
+    snapshot = snapshot_pb2.Snapshot()
+    snapshot.processes.add(
+        pid=4711, container_pid=1, title="sglang::router", pod="router-0", namespace="serving", container_name="router",
+        argv=("smg", "launch", "--port", "30000"), argv_source="parent", state="S", thread_count=3,
+    )  # fmt: skip
+    snapshot.processes.add(pid=4712, container_pid=7, title="x", container="5e" * 32, argv=("x",), argv_source="own")
+    snapshot.processes.add(pid=4713, title="y", unit="y.service", argv=("y", "-z"), argv_source="unit")
+    page = text.render(sections.build(snapshot, ("processes",), None, why=False), Style(table_width=None))
+    assert "serving/router-0/router, pid 1 inside\n" in page
+    assert "5e5e5e5e5e5e, pid 7 inside\n" in page
+    assert "y.service\n" in page
+    assert page.partition("Launched as:\n")[2].split("\n")[:2] == [
+        "  - pid 4711, from its parent: smg launch --port 30000", "  - pid 4713, from its unit's file: y -z",
+    ]  # fmt: skip
+
+
 def test_every_section_of_an_empty_snapshot_says_what_would_bring_it() -> None:
     pages = sections.build(snapshot_pb2.Snapshot(), SECTIONS, None, why=False)
     assert_golden(text.render(pages, Style()), "render/empty.txt")

@@ -1,12 +1,15 @@
-"""Processes of the path and their clients."""
+"""Processes of the path and their clients, and how those were launched that overwrote their arguments."""
 
 from __future__ import annotations
 
 from freezeframe.client.render import units
-from freezeframe.client.render.document import Block, Column, Table
-from freezeframe.client.render.sections.contract import Snapshot
+from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
+from freezeframe.client.render.sections.contract import Snapshot, item
 from freezeframe.client.render.values import NOTHING, enum_name, optional
 from freezeframe.v1 import process_pb2
+
+# Of a process that overwrote its own arguments; otherwise its title has them.
+_SOURCES = {"parent": "parent", "unit": "unit's file"}
 
 
 def processes(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -38,7 +41,15 @@ def processes(snapshot: Snapshot) -> tuple[Block, ...]:
         )
         for each in snapshot.processes
     )
-    return (Table(columns=columns, rows=rows),)
+    table = Table(columns=columns, rows=rows)
+    launched = tuple(
+        item(f"pid {each.pid}, from its {_SOURCES[each.argv_source]}: {' '.join(each.argv)}")
+        for each in snapshot.processes
+        if each.argv and each.argv_source in _SOURCES
+    )
+    return (
+        (table, Paragraph(text=""), Paragraph(text="Launched as:"), Bullets(items=launched)) if launched else (table,)
+    )
 
 
 def _where(process: process_pb2.Process) -> str:
