@@ -71,6 +71,7 @@ def test_a_snapshot_in_time_and_health_at_once_while_memory_and_a_worker_are_stu
         "snapshot_sockets": Status.OK,
         "sample_metrics": Status.SKIPPED,
         "read_logs": Status.PARTIAL,
+        "read_kernel_log": Status.OK,
         "snapshot_host": Status.OK,
     }
     left_alone = f"pid {blocked}: thread {blocked} waits for the memory lock in mmap: left alone"

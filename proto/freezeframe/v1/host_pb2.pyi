@@ -138,8 +138,11 @@ class KernelEvent(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
     CODE_FIELD_NUMBER: builtins.int
+    DEVICE_FIELD_NUMBER: builtins.int
+    MEANING_FIELD_NUMBER: builtins.int
+    ACTION_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """"xid", "oom", "hung_task", "nic", "disk", "segfault"."""
+    """"xid", "sxid", "oom", "hung_task", "soft_lockup", "mce", "pcie", "disk" or "nic"."""
     age_ms: builtins.float
     """Age, milliseconds."""
     text: builtins.str
@@ -147,7 +150,13 @@ class KernelEvent(google.protobuf.message.Message):
     pid: builtins.int
     """Process named in it."""
     code: builtins.int
-    """Xid number or errno."""
+    """Number of an Xid or SXid."""
+    device: builtins.str
+    """PCI address in it; empty when there is none."""
+    meaning: builtins.str
+    """What the number means; empty when it is not known."""
+    action: builtins.str
+    """What its vendor says to do; empty when it is not known."""
     def __init__(
         self,
         *,
@@ -156,9 +165,12 @@ class KernelEvent(google.protobuf.message.Message):
         text: builtins.str = ...,
         pid: builtins.int | None = ...,
         code: builtins.int | None = ...,
+        device: builtins.str = ...,
+        meaning: builtins.str = ...,
+        action: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "code", b"code", "pid", b"pid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "age_ms", b"age_ms", "code", b"code", "kind", b"kind", "pid", b"pid", "text", b"text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "action", b"action", "age_ms", b"age_ms", "code", b"code", "device", b"device", "kind", b"kind", "meaning", b"meaning", "pid", b"pid", "text", b"text"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_code", b"_code"]) -> typing.Literal["code"] | None: ...
     @typing.overload

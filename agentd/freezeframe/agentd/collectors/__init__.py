@@ -5,6 +5,7 @@ from __future__ import annotations
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
+from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
@@ -27,5 +28,6 @@ COLLECTORS: tuple[Collector, ...] = (
     TRACE_REQUESTS,
     SAMPLE_METRICS,
     READ_LOGS,
+    READ_KERNEL_LOG,
     SNAPSHOT_HOST,
 )

@@ -53,7 +53,7 @@ class Gpu:
 class KernelEvent:
     """One line of the kernel's log that matters."""
 
-    # "xid", "oom", "hung_task", "nic", "disk", "segfault".
+    # "xid", "sxid", "oom", "hung_task", "soft_lockup", "mce", "pcie", "disk" or "nic".
     kind: str = ""
     # Age, milliseconds.
     age_ms: float = 0.0
@@ -61,8 +61,14 @@ class KernelEvent:
     text: str = ""
     # Process named in it.
     pid: int | None = None
-    # Xid number or errno.
+    # Number of an Xid or SXid.
     code: int | None = None
+    # PCI address in it; empty when there is none.
+    device: str = ""
+    # What the number means; empty when it is not known.
+    meaning: str = ""
+    # What its vendor says to do; empty when it is not known.
+    action: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

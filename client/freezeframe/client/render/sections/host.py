@@ -77,7 +77,12 @@ def kernel(snapshot: Snapshot) -> tuple[Block, ...]:
     events = sorted(snapshot.kernel_events, key=lambda each: each.age_ms)
     if not events:
         return ()
-    return (Bullets(items=tuple(item(f"{units.age(each.age_ms)} ago, {each.kind}: {each.text}") for each in events)),)
+    return (Bullets(items=tuple(item(_event(each)) for each in events)),)
+
+
+def _event(event: host_pb2.KernelEvent) -> str:
+    known = "; ".join(filter(None, (event.meaning, event.action)))
+    return f"{units.age(event.age_ms)} ago, {event.kind}: {event.text}" + (f" ({known})" if known else "")
 
 
 def history(snapshot: Snapshot) -> tuple[Block, ...]:
