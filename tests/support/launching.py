@@ -13,11 +13,12 @@ from freezeframe.agentd.workers import Workers
 
 
 @contextlib.asynccontextmanager
-async def real_workers() -> AsyncIterator[Workers]:
-    """Workers with the agent's own collectors."""
+async def real_workers(*program: str) -> AsyncIterator[Workers]:
+    """Workers with the agent's own collectors; `program` is another launcher to run."""
     control, theirs = channel.pair()
     process = subprocess.Popen(
-        [sys.executable, "-m", "freezeframe.agentd.launcher", str(theirs.fileno())], pass_fds=(theirs.fileno(),)
+        [sys.executable, *(program or ("-m", "freezeframe.agentd.launcher")), str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
     )
     theirs.close()
     front, back = channel.pair()

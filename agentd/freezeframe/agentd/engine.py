@@ -173,6 +173,7 @@ class _Run:
             meta=meta,
             outcomes=self._all_outcomes(),
         )
+        whole = replace(whole, gpus=engine.last_gpus.complete(whole.gpus, self._clock.monotonic(), asked=self._asked_gpus()))
         # Pure, but long on a big host: the loop must go on answering health checks.
         return await asyncio.to_thread(engine.conclude, whole)
 

@@ -47,6 +47,8 @@ _STATUS_S = 0.1
 _LAUNCHERS = 3
 # How long helper programs of a worker that has ended may take to end after SIGKILL, seconds.
 _HELPERS_S = 0.2
+# So often for the end of a worker that has said that it ends.
+_END_TRIES = 5
 
 
 class _Why(Enum):
@@ -166,12 +168,12 @@ class Workers:
         else:
             self._abandon(link, worker)
 
-    def _abandon(self, link: Link, worker: Worker) -> None:
+    def _abandon(self, link: Link, worker: Worker, tries: int = _END_TRIES) -> None:
         if not worker.pid or worker.gone:
             return
-        if worker.ended and worker.status is None and not link.closed:
-            # The launcher has not seen its end yet.
-            asyncio.get_running_loop().call_later(_HELPERS_S, self._abandon, link, worker)
+        if worker.ended and worker.status is None and not link.closed and tries:
+            # The launcher has not seen its end yet. It never may: a thread of it can be stuck in the kernel.
+            asyncio.get_running_loop().call_later(_HELPERS_S, self._abandon, link, worker, tries - 1)
             return
         targets = worker.killed_over or frozenset()
         abandoned = Abandoned(worker_pid=worker.pid, collector=worker.collector.name, targets=targets)

@@ -32,6 +32,23 @@ class Gpu(google.protobuf.message.Message):
     PROCESSES_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
     AGE_MS_FIELD_NUMBER: builtins.int
+    BUS_ID_FIELD_NUMBER: builtins.int
+    MEMORY_UTILIZATION_PERCENT_FIELD_NUMBER: builtins.int
+    MEMORY_CLOCK_MHZ_FIELD_NUMBER: builtins.int
+    ECC_CORRECTED_FIELD_NUMBER: builtins.int
+    ECC_UNCORRECTED_FIELD_NUMBER: builtins.int
+    REMAPPED_ROWS_FIELD_NUMBER: builtins.int
+    REMAP_PENDING_FIELD_NUMBER: builtins.int
+    REMAP_FAILED_FIELD_NUMBER: builtins.int
+    NVLINKS_FIELD_NUMBER: builtins.int
+    NVLINKS_UP_FIELD_NUMBER: builtins.int
+    NVLINK_ERRORS_FIELD_NUMBER: builtins.int
+    PCIE_GENERATION_FIELD_NUMBER: builtins.int
+    PCIE_WIDTH_FIELD_NUMBER: builtins.int
+    PCIE_REPLAYS_FIELD_NUMBER: builtins.int
+    MIG_FIELD_NUMBER: builtins.int
+    PERSISTENCE_FIELD_NUMBER: builtins.int
+    COMPUTE_MODE_FIELD_NUMBER: builtins.int
     index: builtins.int
     """NVML index."""
     uuid: builtins.str
@@ -56,6 +73,40 @@ class Gpu(google.protobuf.message.Message):
     """Why it could not be read; empty when it was."""
     age_ms: builtins.float
     """Age of the sample, milliseconds."""
+    bus_id: builtins.str
+    """PCI address."""
+    memory_utilization_percent: builtins.float
+    """Share of time that its memory was read or written, percent."""
+    memory_clock_mhz: builtins.float
+    """Memory clock, MHz."""
+    ecc_corrected: builtins.float
+    """Corrected ECC errors since the driver was loaded."""
+    ecc_uncorrected: builtins.float
+    """Uncorrected ECC errors since the driver was loaded."""
+    remapped_rows: builtins.float
+    """Memory rows that were replaced."""
+    remap_pending: builtins.bool
+    """Whether a row waits for a reset to be replaced."""
+    remap_failed: builtins.bool
+    """Whether replacing a row has failed."""
+    nvlinks: builtins.float
+    """NVLinks in all."""
+    nvlinks_up: builtins.float
+    """NVLinks that are up."""
+    nvlink_errors: builtins.float
+    """Replays, recoveries and CRC errors of all its NVLinks."""
+    pcie_generation: builtins.float
+    """PCIe generation in use."""
+    pcie_width: builtins.float
+    """PCIe lanes in use."""
+    pcie_replays: builtins.float
+    """PCIe replays since the driver was loaded."""
+    mig: builtins.bool
+    """Whether it is cut into instances (MIG)."""
+    persistence: builtins.bool
+    """Whether the driver stays loaded without users."""
+    compute_mode: builtins.str
+    """"default", "exclusive process" and such."""
     @property
     def throttle_reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Reasons why clocks are held back."""
@@ -81,19 +132,66 @@ class Gpu(google.protobuf.message.Message):
         processes: collections.abc.Iterable[global___GpuProcess] | None = ...,
         error: builtins.str = ...,
         age_ms: builtins.float | None = ...,
+        bus_id: builtins.str = ...,
+        memory_utilization_percent: builtins.float | None = ...,
+        memory_clock_mhz: builtins.float | None = ...,
+        ecc_corrected: builtins.float | None = ...,
+        ecc_uncorrected: builtins.float | None = ...,
+        remapped_rows: builtins.float | None = ...,
+        remap_pending: builtins.bool | None = ...,
+        remap_failed: builtins.bool | None = ...,
+        nvlinks: builtins.float | None = ...,
+        nvlinks_up: builtins.float | None = ...,
+        nvlink_errors: builtins.float | None = ...,
+        pcie_generation: builtins.float | None = ...,
+        pcie_width: builtins.float | None = ...,
+        pcie_replays: builtins.float | None = ...,
+        mig: builtins.bool | None = ...,
+        persistence: builtins.bool | None = ...,
+        compute_mode: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_sm_clock_mhz", b"_sm_clock_mhz", "_temperature_celsius", b"_temperature_celsius", "_utilization_percent", b"_utilization_percent", "age_ms", b"age_ms", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "sm_clock_mhz", b"sm_clock_mhz", "temperature_celsius", b"temperature_celsius", "utilization_percent", b"utilization_percent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_sm_clock_mhz", b"_sm_clock_mhz", "_temperature_celsius", b"_temperature_celsius", "_utilization_percent", b"_utilization_percent", "age_ms", b"age_ms", "error", b"error", "index", b"index", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "name", b"name", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "processes", b"processes", "sm_clock_mhz", b"sm_clock_mhz", "temperature_celsius", b"temperature_celsius", "throttle_reasons", b"throttle_reasons", "utilization_percent", b"utilization_percent", "uuid", b"uuid"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_ecc_corrected", b"_ecc_corrected", "_ecc_uncorrected", b"_ecc_uncorrected", "_memory_clock_mhz", b"_memory_clock_mhz", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_memory_utilization_percent", b"_memory_utilization_percent", "_mig", b"_mig", "_nvlink_errors", b"_nvlink_errors", "_nvlinks", b"_nvlinks", "_nvlinks_up", b"_nvlinks_up", "_pcie_generation", b"_pcie_generation", "_pcie_replays", b"_pcie_replays", "_pcie_width", b"_pcie_width", "_persistence", b"_persistence", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_remap_failed", b"_remap_failed", "_remap_pending", b"_remap_pending", "_remapped_rows", b"_remapped_rows", "_sm_clock_mhz", b"_sm_clock_mhz", "_temperature_celsius", b"_temperature_celsius", "_utilization_percent", b"_utilization_percent", "age_ms", b"age_ms", "ecc_corrected", b"ecc_corrected", "ecc_uncorrected", b"ecc_uncorrected", "memory_clock_mhz", b"memory_clock_mhz", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "memory_utilization_percent", b"memory_utilization_percent", "mig", b"mig", "nvlink_errors", b"nvlink_errors", "nvlinks", b"nvlinks", "nvlinks_up", b"nvlinks_up", "pcie_generation", b"pcie_generation", "pcie_replays", b"pcie_replays", "pcie_width", b"pcie_width", "persistence", b"persistence", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "remap_failed", b"remap_failed", "remap_pending", b"remap_pending", "remapped_rows", b"remapped_rows", "sm_clock_mhz", b"sm_clock_mhz", "temperature_celsius", b"temperature_celsius", "utilization_percent", b"utilization_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_ecc_corrected", b"_ecc_corrected", "_ecc_uncorrected", b"_ecc_uncorrected", "_memory_clock_mhz", b"_memory_clock_mhz", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_memory_utilization_percent", b"_memory_utilization_percent", "_mig", b"_mig", "_nvlink_errors", b"_nvlink_errors", "_nvlinks", b"_nvlinks", "_nvlinks_up", b"_nvlinks_up", "_pcie_generation", b"_pcie_generation", "_pcie_replays", b"_pcie_replays", "_pcie_width", b"_pcie_width", "_persistence", b"_persistence", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_remap_failed", b"_remap_failed", "_remap_pending", b"_remap_pending", "_remapped_rows", b"_remapped_rows", "_sm_clock_mhz", b"_sm_clock_mhz", "_temperature_celsius", b"_temperature_celsius", "_utilization_percent", b"_utilization_percent", "age_ms", b"age_ms", "bus_id", b"bus_id", "compute_mode", b"compute_mode", "ecc_corrected", b"ecc_corrected", "ecc_uncorrected", b"ecc_uncorrected", "error", b"error", "index", b"index", "memory_clock_mhz", b"memory_clock_mhz", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "memory_utilization_percent", b"memory_utilization_percent", "mig", b"mig", "name", b"name", "nvlink_errors", b"nvlink_errors", "nvlinks", b"nvlinks", "nvlinks_up", b"nvlinks_up", "pcie_generation", b"pcie_generation", "pcie_replays", b"pcie_replays", "pcie_width", b"pcie_width", "persistence", b"persistence", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "processes", b"processes", "remap_failed", b"remap_failed", "remap_pending", b"remap_pending", "remapped_rows", b"remapped_rows", "sm_clock_mhz", b"sm_clock_mhz", "temperature_celsius", b"temperature_celsius", "throttle_reasons", b"throttle_reasons", "utilization_percent", b"utilization_percent", "uuid", b"uuid"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_age_ms", b"_age_ms"]) -> typing.Literal["age_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ecc_corrected", b"_ecc_corrected"]) -> typing.Literal["ecc_corrected"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ecc_uncorrected", b"_ecc_uncorrected"]) -> typing.Literal["ecc_uncorrected"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_clock_mhz", b"_memory_clock_mhz"]) -> typing.Literal["memory_clock_mhz"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_total_bytes", b"_memory_total_bytes"]) -> typing.Literal["memory_total_bytes"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_memory_used_bytes", b"_memory_used_bytes"]) -> typing.Literal["memory_used_bytes"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_utilization_percent", b"_memory_utilization_percent"]) -> typing.Literal["memory_utilization_percent"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mig", b"_mig"]) -> typing.Literal["mig"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_nvlink_errors", b"_nvlink_errors"]) -> typing.Literal["nvlink_errors"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_nvlinks", b"_nvlinks"]) -> typing.Literal["nvlinks"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_nvlinks_up", b"_nvlinks_up"]) -> typing.Literal["nvlinks_up"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pcie_generation", b"_pcie_generation"]) -> typing.Literal["pcie_generation"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pcie_replays", b"_pcie_replays"]) -> typing.Literal["pcie_replays"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pcie_width", b"_pcie_width"]) -> typing.Literal["pcie_width"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_persistence", b"_persistence"]) -> typing.Literal["persistence"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_power_limit_watts", b"_power_limit_watts"]) -> typing.Literal["power_limit_watts"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_power_watts", b"_power_watts"]) -> typing.Literal["power_watts"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_remap_failed", b"_remap_failed"]) -> typing.Literal["remap_failed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_remap_pending", b"_remap_pending"]) -> typing.Literal["remap_pending"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_remapped_rows", b"_remapped_rows"]) -> typing.Literal["remapped_rows"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_sm_clock_mhz", b"_sm_clock_mhz"]) -> typing.Literal["sm_clock_mhz"] | None: ...
     @typing.overload
@@ -141,6 +239,7 @@ class KernelEvent(google.protobuf.message.Message):
     DEVICE_FIELD_NUMBER: builtins.int
     MEANING_FIELD_NUMBER: builtins.int
     ACTION_FIELD_NUMBER: builtins.int
+    FATAL_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """"xid", "sxid", "oom", "hung_task", "soft_lockup", "mce", "pcie", "disk" or "nic"."""
     age_ms: builtins.float
@@ -157,6 +256,8 @@ class KernelEvent(google.protobuf.message.Message):
     """What the number means; empty when it is not known."""
     action: builtins.str
     """What its vendor says to do; empty when it is not known."""
+    fatal: builtins.bool
+    """Whether the device does no more work until that is done."""
     def __init__(
         self,
         *,
@@ -168,9 +269,10 @@ class KernelEvent(google.protobuf.message.Message):
         device: builtins.str = ...,
         meaning: builtins.str = ...,
         action: builtins.str = ...,
+        fatal: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "code", b"code", "pid", b"pid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "action", b"action", "age_ms", b"age_ms", "code", b"code", "device", b"device", "kind", b"kind", "meaning", b"meaning", "pid", b"pid", "text", b"text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_code", b"_code", "_pid", b"_pid", "action", b"action", "age_ms", b"age_ms", "code", b"code", "device", b"device", "fatal", b"fatal", "kind", b"kind", "meaning", b"meaning", "pid", b"pid", "text", b"text"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_code", b"_code"]) -> typing.Literal["code"] | None: ...
     @typing.overload

@@ -9,6 +9,7 @@ from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
+from freezeframe.agentd.collectors.snapshot_gpus import SNAPSHOT_GPUS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
 from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE_STACKS
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
@@ -27,6 +28,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_SOCKETS,
     TRACE_REQUESTS,
     SAMPLE_METRICS,
+    SNAPSHOT_GPUS,
     READ_LOGS,
     READ_KERNEL_LOG,
     SNAPSHOT_HOST,

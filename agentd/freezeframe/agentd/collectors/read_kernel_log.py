@@ -39,6 +39,7 @@ def collect(_job: Job, host: Host, report: Report) -> None:
             device=event.device,
             meaning=event.meaning,
             action=event.action,
+            fatal=event.fatal,
         )
         for record, event in kernel_log.find_events(read.records)
     )

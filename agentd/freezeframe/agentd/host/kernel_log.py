@@ -67,6 +67,8 @@ class Event:
     # What the number means, and what its vendor says to do; empty when it is not in the table.
     meaning: str = ""
     action: str = ""
+    # Whether the device does no more work until that is done.
+    fatal: bool = False
 
 
 # Xid -> meaning, action, whether the GPU does no more work until something is done.
@@ -183,10 +185,17 @@ def read_event(text: bytes) -> Event | None:
     found = _XID.search(text)
     if found is not None:
         code = int(found["code"])
-        meaning, action, _ = XIDS.get(code, ("", "", False))
-        pid = int(found["pid"]) if found["pid"] else None
-        device = found["device"].decode()
-        return Event(kind="xid", text=plain, pid=pid, code=code, device=device, meaning=meaning, action=action)
+        meaning, action, fatal = XIDS.get(code, ("", "", False))
+        return Event(
+            kind="xid",
+            text=plain,
+            pid=int(found["pid"]) if found["pid"] else None,
+            code=code,
+            device=found["device"].decode(),
+            meaning=meaning,
+            action=action,
+            fatal=fatal,
+        )
     found = _SXID.search(text)
     if found is not None:
         fatal = found["how"] == b"Fatal"
@@ -197,6 +206,7 @@ def read_event(text: bytes) -> Event | None:
             device=found["device"].decode(),
             meaning="fatal NVSwitch error" if fatal else "NVSwitch error",
             action="drain the node; reset its GPUs and switches" if fatal else "",
+            fatal=fatal,
         )
     for kind, pattern in _PATTERNS:
         found = pattern.search(text)

@@ -47,6 +47,40 @@ class Gpu:
     error: str = ""
     # Age of the sample, milliseconds.
     age_ms: float | None = None
+    # PCI address.
+    bus_id: str = ""
+    # Share of time that its memory was read or written, percent.
+    memory_utilization_percent: float | None = None
+    # Memory clock, MHz.
+    memory_clock_mhz: float | None = None
+    # Corrected ECC errors since the driver was loaded.
+    ecc_corrected: float | None = None
+    # Uncorrected ECC errors since the driver was loaded.
+    ecc_uncorrected: float | None = None
+    # Memory rows that were replaced.
+    remapped_rows: float | None = None
+    # Whether a row waits for a reset to be replaced.
+    remap_pending: bool | None = None
+    # Whether replacing a row has failed.
+    remap_failed: bool | None = None
+    # NVLinks in all.
+    nvlinks: float | None = None
+    # NVLinks that are up.
+    nvlinks_up: float | None = None
+    # Replays, recoveries and CRC errors of all its NVLinks.
+    nvlink_errors: float | None = None
+    # PCIe generation in use.
+    pcie_generation: float | None = None
+    # PCIe lanes in use.
+    pcie_width: float | None = None
+    # PCIe replays since the driver was loaded.
+    pcie_replays: float | None = None
+    # Whether it is cut into instances (MIG).
+    mig: bool | None = None
+    # Whether the driver stays loaded without users.
+    persistence: bool | None = None
+    # "default", "exclusive process" and such.
+    compute_mode: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +103,8 @@ class KernelEvent:
     meaning: str = ""
     # What its vendor says to do; empty when it is not known.
     action: str = ""
+    # Whether the device does no more work until that is done.
+    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

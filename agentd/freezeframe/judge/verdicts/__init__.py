@@ -17,6 +17,7 @@ from freezeframe.judge.verdicts import (
     engine_holds,
     engine_http_blocked,
     engine_not_accepting,
+    gpu_fault,
     host_starved,
     idle,
     network_stalled,
@@ -42,7 +43,7 @@ Rule = Callable[[Facts], tuple[Verdict, ...]]
 # that explains more stuck requests comes first.
 RULES: tuple[tuple[Rule, ...], ...] = (
     (host_starved.rule,),
-    (process_dead.rule, process_stopped.rule, process_uninterruptible.rule),
+    (gpu_fault.rule, process_dead.rule, process_stopped.rule, process_uninterruptible.rule),
     (network_stalled.rule,),
     (
         client_not_reading.rule,
