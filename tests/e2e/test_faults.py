@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.judge import file, wire
 from freezeframe.judge.model import Outcome, Snapshot
 from freezeframe.v1 import service_pb2, service_pb2_grpc
@@ -64,16 +65,11 @@ def test_a_snapshot_in_time_and_health_at_once_while_memory_and_a_worker_are_stu
     assert came["ms"] <= DEADLINE_MS + 250.0
     assert (len(answers), max(answers) <= 50.0) == (CHECKS, True), max(answers)
     outcomes = {outcome.collector: outcome for outcome in snapshot.outcomes}
-    assert {name: outcome.status for name, outcome in outcomes.items()} == {
-        "read_command_lines": Status.PARTIAL,
-        "snapshot_processes": Status.OK,
-        "snapshot_python_stacks": Status.OK,
-        "snapshot_sockets": Status.OK,
-        "sample_metrics": Status.SKIPPED,
-        "read_logs": Status.PARTIAL,
-        "read_kernel_log": Status.OK,
-        "snapshot_host": Status.OK,
-    }
+    assert {collector.name for collector in COLLECTORS} - outcomes.keys() == {"find_processes"}
+    # The recorder may still be starting.
+    outcomes.pop("trace_requests")
+    fell_short = {name: o.status for name, o in outcomes.items() if o.status not in {Status.OK, Status.SKIPPED}}
+    assert fell_short == {"read_command_lines": Status.PARTIAL, "read_logs": Status.PARTIAL}
     left_alone = f"pid {blocked}: thread {blocked} waits for the memory lock in mmap: left alone"
     assert outcomes["read_command_lines"].detail == left_alone
     assert outcomes["read_logs"].detail == f"stopped at its deadline while reading /proc/{scheduler.pid}/fd/2"

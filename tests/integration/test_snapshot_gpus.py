@@ -143,7 +143,8 @@ async def test_one_gpu_that_fails_blanks_no_other(
 def end_what_hangs(workers: Workers) -> None:
     """The stand-in's driver is nobody's: here a worker in it may be killed."""
     for abandoned in workers._quarantine.workers():
-        os.kill(abandoned.worker_pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(abandoned.worker_pid, signal.SIGKILL)
 
 
 async def test_late_answers_are_taken(library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

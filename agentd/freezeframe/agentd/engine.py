@@ -20,6 +20,7 @@ from freezeframe.agentd.errors import UnknownCollectorError
 from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
+from freezeframe.agentd.last_gpus import LastGpus
 from freezeframe.judge.model import Meta, Metric, Outcome, Process, Snapshot, Socket
 
 # First steps of every capture: their outcome is told only when it is not OK.
@@ -27,6 +28,7 @@ FIND = "find_processes"
 READ_COMMAND_LINES = "read_command_lines"
 INTERNAL = (FIND, READ_COMMAND_LINES)
 SOCKETS = "snapshot_sockets"
+GPUS = "snapshot_gpus"
 
 # Share of the deadline for finding processes and command lines: the collectors need the rest.
 _FIRST_STEPS_SHARE = 0.3
@@ -90,6 +92,7 @@ class Engine:
         self.identity = identity
         self.clock = clock
         self.next_job = 0
+        self.last_gpus = LastGpus()
         # Command lines read before trouble starts, by what changes when a process becomes or calls itself another.
         self.command_lines: dict[tuple[int, float, str, str], Process] = {}
 
@@ -173,7 +176,8 @@ class _Run:
             meta=meta,
             outcomes=self._all_outcomes(),
         )
-        whole = replace(whole, gpus=engine.last_gpus.complete(whole.gpus, self._clock.monotonic(), asked=self._asked_gpus()))
+        gpus = engine.last_gpus.complete(whole.gpus, self._clock.monotonic(), asked=GPUS in self._outcomes)
+        whole = replace(whole, gpus=gpus)
         # Pure, but long on a big host: the loop must go on answering health checks.
         return await asyncio.to_thread(engine.conclude, whole)
 
