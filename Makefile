@@ -9,7 +9,7 @@ PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml packaging/setup.sh
-	sh packaging/setup.sh
+	sh packaging/setup.sh --test
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[agent,bed]' --group dev
@@ -43,7 +43,7 @@ e2e: setup
 
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
 bench: setup
-	sh packaging/setup.sh --bench
+	sh packaging/setup.sh --test --bench
 	FREEZEFRAME_BENCH=1 $(BIN)/python -m pytest -q -s tests/bench
 
 # Unit and contract tests and one real capture: on every CPython at hand; with the oldest releases that are admitted.

@@ -1,13 +1,25 @@
 #!/bin/sh
 # Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
 #
-# setup.sh [--bench]   --bench adds what only the comparison in tests/bench needs (gdb).
+# setup.sh [--test] [--bench]   --test adds the programs that tests trace, --bench what only tests/bench compares with (gdb).
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
 # For tests: journal files, published ports.
 packages="$packages systemd-journal-remote iptables"
-[ "${1:-}" = --bench ] && packages="$packages gdb curl"
+for option in "$@"; do
+    case "$option" in
+    --test)
+        packages="$packages curl nginx-light openssl"
+        command -v node >/dev/null 2>&1 || packages="$packages nodejs"
+        ;;
+    --bench) packages="$packages gdb curl" ;;
+    *)
+        echo "setup.sh: unknown option $option" >&2
+        exit 2
+        ;;
+    esac
+done
 
 missing=""
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -26,6 +38,8 @@ if [ "$(id -u)" -ne 0 ]; then
     exit 0
 fi
 export DEBIAN_FRONTEND=noninteractive
+# Nothing that is installed for tests is started as a service.
+export RUNLEVEL=1
 apt-get update -qq || echo "setup.sh: apt-get update did not succeed; trying with the lists at hand" >&2
 # shellcheck disable=SC2086  # one word per package
 apt-get install --yes --no-install-recommends -qq $missing >/dev/null || {

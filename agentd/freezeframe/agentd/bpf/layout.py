@@ -52,6 +52,8 @@ class Watch(NamedTuple):
 
     generation: int
     sweep: int
+    requests: int
+    responses: int
     connections: int
     heads: int
     flags: int
@@ -94,6 +96,7 @@ class Connection(NamedTuple):
     last_stream: int
     streams_opened: int
     streams_closed: int
+    answers: int
 
 
 class Stream(NamedTuple):
@@ -105,10 +108,10 @@ class Stream(NamedTuple):
     answered_ns: int
 
 
-WATCH = struct.Struct("=QQIIII")
+WATCH = struct.Struct("=QQQQIIII")
 DESCRIPTOR = struct.Struct("=II")
 REFERENCE = struct.Struct("=QQ")
-CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIII4x64x")
+CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIII64x")
 HEAD = struct.Struct("=QIII4x")
 HEAD_SIZE = HEAD.size + HEAD_BYTES + HEAD_PIECE
 STREAM = struct.Struct("=QQ")

@@ -148,6 +148,7 @@ static __always_inline void find_ends(struct call *k) {
     return;
   }
   u64 left = k->bytes;
+#pragma clang loop unroll(disable)
   for (u32 i = 0; i < SEGMENTS; i++) {
     struct iovec v = {};
     if (i >= k->count || bpf_probe_read_user(&v, sizeof(v), (void *)(k->iov + i * sizeof(v))))
@@ -222,6 +223,7 @@ static __always_inline void extend_head(struct connection *c, struct call *k, u3
 
 static __always_inline void begin_request(struct watch *w, struct connection *c, struct call *k) {
   count(REQUESTS);
+  __sync_fetch_and_add(&w->requests, 1);
   c->requests++;
   c->request_ns = k->now;
   c->request_in = c->in_bytes;
@@ -229,6 +231,7 @@ static __always_inline void begin_request(struct watch *w, struct connection *c,
   c->response_ns = 0;
   c->response_at = 0;
   c->interim = 0;
+  c->answers = 0;
   c->pipelined = 0;
   c->last_head_at = 0;
   c->status = 0;
@@ -256,14 +259,17 @@ static __always_inline bool follow_http1(struct watch *w, struct connection *c, 
     begin_request(w, c, k);
     return true;
   }
-  if (what == HTTP_RESPONSE && (!c->response_ns || c->pipelined)) {
+  if (what == HTTP_RESPONSE) {
+    /* Also behind an answer: of requests that came pipelined in one read only the first one was counted. */
     u16 status = status_of(bytes);
     if (status >= 100 && status < 200 && status != 101) {
       c->interim++;
       return false;
     }
     count(RESPONSES);
+    __sync_fetch_and_add(&w->responses, 1);
     c->responses++;
+    c->answers++;
     c->response_ns = k->now;
     c->response_at = k->direction == IN ? c->in_bytes : c->out_bytes;
     c->status = status;
@@ -291,7 +297,7 @@ static __always_inline void keep_tail(struct connection *c, struct call *k) {
 }
 
 /* Bytes went over a descriptor. `socket_call` = the call works on sockets alone. */
-static __always_inline void transfer(void *ctx, struct watch *w, u32 tgid, u32 fd, struct call *k) {
+static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd, struct call *k) {
   u8 *bytes = k->start;
   find_ends(k);
   u32 size = k->bytes < 15 ? k->bytes : 15;
@@ -346,9 +352,9 @@ static __always_inline void transfer(void *ctx, struct watch *w, u32 tgid, u32 f
   k->len = k->iov ? 0 : k->bytes;
   k->next = 0;
   if (frames)
-    continuations.call(ctx, FRAMES);
+    continuations.call((void *)ctx, FRAMES);
   else if (k->head != NO_HEAD)
-    continuations.call(ctx, HEAD_BYTES_OF);
+    continuations.call((void *)ctx, HEAD_BYTES_OF);
 }
 
 static __always_inline void ended(struct watch *w, u32 tgid, u32 fd, u32 flag, u64 now) {
@@ -387,11 +393,11 @@ static __always_inline void duplicate(struct watch *w, u32 tgid, u32 from, u32 t
 #define F_DUPFD_CLOEXEC 1030
 
 /* How a call names its bytes. */
-enum shape { PLAIN, VECTOR, MESSAGE, MESSAGES, NO_BYTES };
+enum shape { PLAIN, VECTOR, MESSAGE, MESSAGES, NO_BYTES, OPENS };
 
 /* The end of one system call. */
-static __always_inline int finish(void *ctx, u32 tgid, struct watch *w, struct registers *r, long ret) {
-  u32 zero = 0, fd = r->di;
+static __always_inline int finish(u64 ctx, u32 tgid, struct watch *w, struct registers *r, long ret) {
+  u32 zero = 0, fd = r->di, end = 0;
   struct call *k = current_call.lookup(&zero);
   if (!k)
     return 0;
@@ -447,26 +453,29 @@ static __always_inline int finish(void *ctx, u32 tgid, struct watch *w, struct r
     }
     break;
   case 43: case 288: /* accept, accept4 */
-    if (ret >= 0)
-      open_connection(w, tgid, ret, bpf_ktime_get_ns(), 0);
-    return 0;
+    if (ret < 0)
+      return 0;
+    fd = ret;
+    shape = OPENS;
+    break;
   case 42: /* connect */
     bpf_probe_read_user(&family, sizeof(family), (void *)r->si);
-    if ((ret == 0 || ret == -EINPROGRESS) && (family == AF_INET || family == AF_INET6) && !find(w, tgid, fd))
-      open_connection(w, tgid, fd, bpf_ktime_get_ns(), 0);
-    return 0;
+    if ((ret && ret != -EINPROGRESS) || (family != AF_INET && family != AF_INET6) || find(w, tgid, fd))
+      return 0;
+    shape = OPENS;
+    break;
+  case 72: /* fcntl */
+    if (r->si != F_DUPFD && r->si != F_DUPFD_CLOEXEC)
+      return 0;
   case 32: case 33: case 292: /* dup, dup2, dup3 */
     if (ret >= 0)
       duplicate(w, tgid, fd, ret);
     return 0;
-  case 72: /* fcntl */
-    if (ret >= 0 && (r->si == F_DUPFD || r->si == F_DUPFD_CLOEXEC))
-      duplicate(w, tgid, fd, ret);
-    return 0;
   case 48: /* shutdown */
-    if (ret == 0)
-      ended(w, tgid, fd, r->si ? SHUT_OUT : END_OF_INPUT, bpf_ktime_get_ns());
-    return 0;
+    if (ret)
+      return 0;
+    end = r->si ? SHUT_OUT : END_OF_INPUT;
+    break;
   case 425: /* io_uring_setup */
     if (ret >= 0)
       w->flags |= USES_IO_URING;
@@ -478,15 +487,18 @@ static __always_inline int finish(void *ctx, u32 tgid, struct watch *w, struct r
   default:
     return 0;
   }
-  if (ret <= 0) {
-    if (ret == -ECONNRESET || ret == -EPIPE)
-      ended(w, tgid, fd, BROKEN, bpf_ktime_get_ns());
-    else if (ret == 0 && k->direction == IN && shape == PLAIN && r->dx)
-      ended(w, tgid, fd, END_OF_INPUT, bpf_ktime_get_ns());
-    else if (ret == 0 && k->direction == IN && (shape == VECTOR || shape == MESSAGE))
-      ended(w, tgid, fd, END_OF_INPUT, bpf_ktime_get_ns());
+  if (shape == OPENS) {
+    open_connection(w, tgid, fd, bpf_ktime_get_ns(), 0);
     return 0;
   }
+  if (ret == -ECONNRESET || ret == -EPIPE)
+    end = BROKEN;
+  else if (ret == 0 && !end && k->direction == IN && (shape == PLAIN ? r->dx > 0 : shape != NO_BYTES))
+    end = END_OF_INPUT;
+  if (end)
+    ended(w, tgid, fd, end, bpf_ktime_get_ns());
+  if (ret <= 0)
+    return 0;
   k->now = bpf_ktime_get_ns();
   k->bytes = ret;
   if (shape == PLAIN) {
@@ -503,6 +515,7 @@ static __always_inline int finish(void *ctx, u32 tgid, struct watch *w, struct r
   if (shape == MESSAGES) {
     /* `ret` messages of 64 bytes each, the length of each behind its header. */
     k->bytes = 0;
+#pragma clang loop unroll(disable)
     for (u32 i = 0; i < SEGMENTS; i++) {
       u32 n = 0;
       if (i >= ret || bpf_probe_read_user(&n, sizeof(n), (void *)(r->si + i * 64 + 56)))
@@ -531,7 +544,7 @@ static __always_inline bool becomes_watched(struct registers *r, long ret) {
   return false;
 }
 
-static __always_inline int leave_call(void *ctx, struct registers *r, long ret) {
+static __always_inline int leave_call(u64 ctx, struct registers *r, long ret) {
   u32 tgid = bpf_get_current_pid_tgid() >> 32;
   struct watch *w = watched.lookup(&tgid);
   if (!w) {
@@ -556,7 +569,7 @@ int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
   u64 saved = ctx->args[0];
   long ret = (long)ctx->args[1];
   bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
-  return leave_call(ctx, &r, ret);
+  return leave_call((u64)ctx, &r, ret);
 }
 
 int on_sys_enter(struct bpf_raw_tracepoint_args *ctx) {
@@ -606,7 +619,7 @@ int on_sys_exit(struct exit_event *ctx) {
     return 0;
   r = *kept;
   arguments.delete(&thread);
-  return r.orig_ax == ctx->id ? leave_call(ctx, &r, ctx->ret) : 0;
+  return r.orig_ax == ctx->id ? leave_call((u64)ctx, &r, ctx->ret) : 0;
 }
 
 #endif
@@ -617,6 +630,7 @@ static __always_inline void fill_head(struct call *k) {
   struct head *h = heads.lookup(&index);
   if (!h || h->connection != k->connection)
     return;
+#pragma clang loop unroll(disable)
   for (u32 i = 0; i < HEAD_PIECES; i++) {
     u32 at = h->length;
     if (!k->left || at >= HEAD_BYTES)
@@ -656,7 +670,7 @@ static __always_inline void fill_head(struct call *k) {
 #define RST_STREAM_FRAME 3
 #define END_STREAM 1
 
-static __always_inline void follow_frame(struct connection *c, struct call *k, u8 *h) {
+static __always_inline void follow_frame(struct watch *w, struct connection *c, struct call *k, u8 *h) {
   u8 type = h[3], flags = h[4];
   u64 number = ((u64)(h[5] & 0x7f) << 24) | (u64)h[6] << 16 | (u64)h[7] << 8 | h[8];
   struct stream s = {.connection = k->connection, .number = number};
@@ -668,6 +682,8 @@ static __always_inline void follow_frame(struct connection *c, struct call *k, u
     c->last_stream = number;
     c->streams_opened++;
     count(REQUESTS);
+    if (w)
+      __sync_fetch_and_add(&w->requests, 1);
     if (streams.update(&s, &opened))
       count(LOST_STREAMS);
     return;
@@ -680,6 +696,8 @@ static __always_inline void follow_frame(struct connection *c, struct call *k, u
   if (!asks && !state->answered_ns) {
     state->answered_ns = k->now;
     count(RESPONSES);
+    if (w)
+      __sync_fetch_and_add(&w->responses, 1);
   }
   if (type == RST_STREAM_FRAME || (flags & END_STREAM)) {
     streams.delete(&s);
@@ -688,7 +706,7 @@ static __always_inline void follow_frame(struct connection *c, struct call *k, u
 }
 
 /* A few steps of it; the rest in the next of up to 32 tail calls, which the verifier checks one by one. */
-static __always_inline void follow_frames(void *ctx) {
+static __always_inline void follow_frames(u64 ctx) {
   u32 zero = 0;
   struct call *k = current_call.lookup(&zero);
   if (!k)
@@ -696,7 +714,9 @@ static __always_inline void follow_frames(void *ctx) {
   struct connection *c = connections.lookup(&k->connection);
   if (!c)
     return;
-  u32 way = k->direction & 1;
+  u32 way = k->direction & 1, tgid = c->tgid;
+  struct watch *w = watched.lookup(&tgid);
+#pragma clang loop unroll(disable)
   for (u32 i = 0; i < FRAME_STEPS; i++) {
     if (!k->left)
       return;
@@ -730,14 +750,14 @@ static __always_inline void follow_frames(void *ctx) {
         u8 *h = c->frame + way * 32;
         c->have[way] = 0;
         c->skip[way] = (u32)h[0] << 16 | (u32)h[1] << 8 | h[2];
-        follow_frame(c, k, h);
+        follow_frame(w, c, k, h);
       }
     }
     k->base += n;
     k->len -= n;
     k->left -= n;
   }
-  continuations.call(ctx, 0);
+  continuations.call((void *)ctx, 0);
   /* More than all the tail calls could follow. */
   c->flags |= FRAMES_LOST;
   c->skip[way] = c->have[way] = 0;
@@ -750,7 +770,7 @@ static __always_inline void follow_frames(void *ctx) {
 #endif
 
 int on_frames(EXIT_CONTEXT *ctx) {
-  follow_frames(ctx);
+  follow_frames((u64)ctx);
   return 0;
 }
 

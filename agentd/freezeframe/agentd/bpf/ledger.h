@@ -38,6 +38,8 @@ enum head_state { FREE = 0, FILLING = 1, TAKEN = 2 };
 struct watch {
   u64 generation;  /* begins anew with exec and exit: older entries of its descriptors are of another program */
   u64 sweep;       /* sweep in which `heads` counts */
+  u64 requests;    /* since it is watched: begun, on all its connections */
+  u64 responses;   /* the same of answers */
   u32 connections; /* entries it has now */
   u32 heads;       /* heads it took in that sweep */
   u32 flags;
@@ -92,7 +94,7 @@ struct connection {
   u32 last_stream; /* highest stream that the client side opened */
   u32 streams_opened;
   u32 streams_closed;
-  u32 pad2;
+  u32 answers; /* answers since the current request began */
   u8 frame[64];    /* HTTP/2, 32 per direction: the frame header so far */
 };
 

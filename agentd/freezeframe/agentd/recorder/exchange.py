@@ -92,7 +92,18 @@ def _http1(c: Connection, known: Known) -> list[Flight]:
         return [_of_request(c, known, arriving=not _request_is_whole(c, known))]
     if not answered(c, known):
         return [_of_request(c, known, streaming=True)]
-    return [_of_request(c, known, status=0)] if _asked(c, known) > c.responses else []
+    return [_of_request(c, known, status=0)] if _asked(c, known) > c.answers and _ends_there(c, known) else []
+
+
+def _ends_there(c: Connection, known: Known) -> bool:
+    """Whether the last bytes that were sent are the end of the last answer: no further answer came in the same call."""
+    length = known.response.content_length
+    return length is not None and _sent(c) == known.response.head_bytes + length
+
+
+def _sent(c: Connection) -> int:
+    """Bytes of the last answer."""
+    return (c.out_bytes if c.side == layout.SERVER else c.in_bytes) - c.response_at
 
 
 def answered(c: Connection, known: Known) -> bool:
@@ -105,20 +116,19 @@ def answered(c: Connection, known: Known) -> bool:
     if response.status in _NO_BODY or method == "HEAD" or 100 <= response.status < 200:  # noqa: PLR2004
         return True
     answering = layout.OUT if c.side == layout.SERVER else layout.IN
-    sent = (c.out_bytes if answering == layout.OUT else c.in_bytes) - c.response_at
     tail = c.out_tail if answering == layout.OUT else c.in_tail
     if response.chunked:
         return tail.endswith(_LAST_CHUNK)
     if response.content_length is not None:
-        return sent >= response.head_bytes + response.content_length
+        return _sent(c) >= response.head_bytes + response.content_length
     # Ends with the connection.
     over = layout.SHUT_OUT if answering == layout.OUT else layout.END_OF_INPUT
     return bool(c.flags & (over | layout.BROKEN))
 
 
 def _asked(c: Connection, known: Known) -> int:
-    """Number of requests, pipelined ones included where their place shows that they are no part of a body."""
-    asked = c.requests
+    """Count the current request and those pipelined behind it whose place shows that they are no part of its body."""
+    asked = 1
     if known.request_number == c.requests:
         asked += known.more_requests
         head = known.request

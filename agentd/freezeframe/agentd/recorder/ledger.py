@@ -47,7 +47,7 @@ class _Waiting:
 def _seen_late(pid: int, fd: int, generation: int) -> bytes:
     times = (generation, generation, *(0 for _ in range(11)))
     numbers = (pid, fd, 0, 0, 0, 0, layout.NO_HEAD, layout.NO_HEAD, 1, layout.SEEN_LATE)
-    return layout.CONNECTION.pack(*times, bytes(8), bytes(8), 0, *numbers, 0, 0, 0, layout.NOWHERE, 0, 0, 0)
+    return layout.CONNECTION.pack(*times, bytes(8), bytes(8), 0, *numbers, 0, 0, 0, layout.NOWHERE, 0, 0, 0, 0)
 
 
 class Ledger:
@@ -148,7 +148,7 @@ class Ledger:
             self._connections.put(number, _seen_late(pid, fd, generation))
             entered.append((layout.DESCRIPTOR.pack(pid, fd), number))
             self._descriptors.put(entered[-1][0], number + _U64.pack(generation))
-        if not self._watched.put(key, layout.WATCH.pack(generation, 0, len(entered), 0, 0, 0), NO_EXIST):
+        if not self._watched.put(key, layout.WATCH.pack(generation, 0, 0, 0, len(entered), 0, 0, 0), NO_EXIST):
             # It opened a connection just now, and is watched from there on.
             for descriptor, number in entered:
                 if (self._descriptors.get(descriptor) or b"").startswith(number):
