@@ -16,7 +16,7 @@ from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.host.procfs import status
 from freezeframe.judge.model import Process
-from tests.support.cgroup import in_cgroup
+from tests.support.cgroup import VERSION_1, VERSION_2, in_cgroup
 from tests.support.report import run, target
 
 pytestmark = pytest.mark.needs("root")
@@ -30,7 +30,7 @@ CGROUPFS = f"kubepods/burstable/pod3b6f5e0a-1111-4222-8333-9d4c5b6a7f80/{CONTAIN
 
 
 @contextmanager
-def contained(cgroup: str) -> Iterator[int]:
+def contained(cgroup: str, hierarchy: Path = VERSION_2) -> Iterator[int]:
     """A process with pid 1 in a pid namespace of its own, in a real cgroup."""
     code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
     unshare = subprocess.Popen(
@@ -41,7 +41,7 @@ def contained(cgroup: str) -> Iterator[int]:
     assert unshare.stdout.readline() == b"1\n"
     (pid,) = map(int, Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split())
     try:
-        with in_cgroup(cgroup, pid):
+        with in_cgroup(cgroup, pid, hierarchy=hierarchy):
             yield pid
             assert status(f"/proc/{pid}").namespace_pids == (pid, 1)
     finally:
@@ -113,6 +113,15 @@ def test_a_pod_with_its_namespace_and_container(tmp_path: Path, cgroup: str, fil
     assert (process.pod, process.namespace, process.container_name) == ("router-0", "serving", "router")
     assert (process.container, process.container_pid, process.pid) == (CONTAINER, 1, pid)
     assert process.cgroup == f"/{cgroup}"
+
+
+@pytest.mark.skipif(not VERSION_1.exists(), reason="no cgroups of version 1 here")
+def test_a_container_in_a_hierarchy_of_version_1(tmp_path: Path) -> None:
+    docker_under_kubernetes(tmp_path)
+    with contained(f"docker/{CONTAINER}", VERSION_1) as pid:
+        process = see(tmp_path, pid)
+    assert (process.pod, process.namespace, process.container_name) == ("router-0", "serving", "router")
+    assert (process.container, process.cgroup) == (CONTAINER, f"/docker/{CONTAINER}")
 
 
 def test_a_container_of_docker_alone_has_a_name(tmp_path: Path) -> None:

@@ -9,18 +9,20 @@ from pathlib import Path
 
 from tests.support.report import until
 
-_HIERARCHY = next(
+VERSION_2 = next(
     (Path(each) for each in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if Path(each, "cgroup.controllers").exists()),
     Path("/sys/fs/cgroup"),
 )
+# Not mounted where the host has version 2 alone.
+VERSION_1 = Path("/sys/fs/cgroup/cpu")
 
 
 @contextlib.contextmanager
-def in_cgroup(path: str, *pids: int) -> Iterator[None]:
+def in_cgroup(path: str, *pids: int, hierarchy: Path = VERSION_2) -> Iterator[None]:
     """Move processes into a cgroup, made for them; afterwards they go back to where they were and it is removed."""
-    before = {pid: _version_2(pid) for pid in pids}
+    before = {pid: _place(pid, hierarchy) for pid in pids}
     made = []
-    folder = _HIERARCHY
+    folder = hierarchy
     for part in path.strip("/").split("/"):
         folder /= part
         if not folder.exists():
@@ -33,7 +35,7 @@ def in_cgroup(path: str, *pids: int) -> Iterator[None]:
     finally:
         for pid, place in before.items():
             with contextlib.suppress(ProcessLookupError):
-                (_HIERARCHY / place / "cgroup.procs").write_text(str(pid))
+                (hierarchy / place / "cgroup.procs").write_text(str(pid))
         for each in reversed(made):
             until(lambda each=each: _removed(each))
 
@@ -45,6 +47,7 @@ def _removed(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _version_2(pid: int) -> str:
+def _place(pid: int, hierarchy: Path) -> str:
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    return next(line.removeprefix("0::/") for line in lines if line.startswith("0::"))
+    controllers = "" if hierarchy == VERSION_2 else hierarchy.name
+    return next(path.lstrip("/") for _, named, path in (line.split(":", 2) for line in lines) if named == controllers)

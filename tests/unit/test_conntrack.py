@@ -59,3 +59,11 @@ def test_a_kernel_that_tracks_and_does_not_tell_says_so(tmp_path: Path) -> None:
     (tmp_path / "sys/net/netfilter/nf_conntrack_max").touch()
     found = translations(str(tmp_path), "self")
     assert found == Translations(other_end={}, missing="this kernel has no /proc/net/nf_conntrack")
+
+
+@pytest.mark.parametrize(("entries", "found"), [("00000000", 0), ("0000001f", 2)])
+def test_a_table_of_nothing_is_not_read(tmp_path: Path, entries: str, found: int) -> None:
+    (tmp_path / "7/net/stat").mkdir(parents=True)
+    (tmp_path / "7/net/nf_conntrack").write_bytes(PUBLISHED)
+    (tmp_path / "7/net/stat/nf_conntrack").write_text(f"entries  clashres found\n{entries}  00000000 00000000\n")
+    assert len(translations(str(tmp_path), 7).other_end) == found
