@@ -7,6 +7,7 @@
 #include <frameobject.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <structmember.h>
 #include "internal/pycore_interp.h"
 #include "internal/pycore_runtime.h"
 #if PY_VERSION_HEX < 0x030B0000
@@ -62,6 +63,7 @@ static void debug_offsets(void) {
     TOLD("code.lines", code_object.linetable);
     TOLD("code.first_line", code_object.firstlineno);
     TOLD("code.names", code_object.localsplusnames);
+    TOLD("code.kinds", code_object.localspluskinds);
     TOLD("code.instructions", code_object.co_code_adaptive);
     TOLD("object.type", pyobject.ob_type);
     TOLD("type.name", type_object.tp_name);
@@ -161,6 +163,8 @@ static void objects(void) {
     AT("cell.value", PyCellObject, ob_ref);
     AT("method.self", PyMethodObject, im_self);
     AT("method.function", PyMethodObject, im_func);
+    AT("member.definition", PyMemberDescrObject, d_member);
+    AT("definition.offset", PyMemberDef, offset);
 #if PY_VERSION_HEX >= 0x030C0000
     AT("int.tag", PyLongObject, long_value.lv_tag);
     AT("int.digits", PyLongObject, long_value.ob_digit);
@@ -181,6 +185,7 @@ static void code_and_frames(void) {
     AT("code.qualname", PyCodeObject, co_qualname);
     AT("code.instructions", PyCodeObject, co_code_adaptive);
     AT("code.names", PyCodeObject, co_localsplusnames);
+    AT("code.kinds", PyCodeObject, co_localspluskinds);
     AT("generator.name", PyGenObject, gi_name);
     AT("generator.state", PyGenObject, gi_frame_state);
     AT("generator.frame", PyGenObject, gi_iframe);

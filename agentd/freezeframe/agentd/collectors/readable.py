@@ -1,8 +1,9 @@
-"""What every collector of the memory tier does before it touches a target: look whether its memory can be read."""
+"""What collectors of the memory tier share: looking whether a target's memory can be read, whose its threads are."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from freezeframe.agentd.collectors.contract import Report
 from freezeframe.agentd.host import Host, memory, procfs
@@ -32,3 +33,15 @@ def may_be_read(target: Target, host: Host, report: Report) -> bool:
         report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
         report.missed(target.pid, f"{stall}: left alone")
     return not stall
+
+
+def host_tids(directory: str) -> dict[int, int] | None:
+    """Thread ids of the target's pid namespace, which its memory tells, to the host's; None when they are the same."""
+    found: dict[int, int] = {}
+    with suppress(procfs.ProcfsError):  # ended: nothing is known
+        if len(procfs.status(directory).namespace_pids) <= 1:
+            return None
+        for tid in procfs.tids(directory):
+            with suppress(procfs.ProcfsError):  # a thread that has ended: the others are known
+                found[procfs.status(f"{directory}/task/{tid}").namespace_pids[-1]] = tid
+    return found

@@ -4,6 +4,10 @@ Reads: the target's memory (process_vm_readv), /proc/PID/maps, /proc/PID/fd; of 
 Pause of the target: 0 (no ptrace, no signal). Privilege: CAP_SYS_PTRACE. Cost: 3 ms, and 50 microseconds of CPU per
 task and look. Which: CPython 3.10 to 3.14 on x86-64, asyncio and uvloop, every loop of the main interpreter.
 
+Of a task: its chain, what it awaits and which tasks it waits for, the thread of its loop, and where they are found in
+the locals of its chain, the descriptor of the connection, peer, method, path (without query) and request id of the HTTP
+request that it serves: uvicorn and other ASGI servers, aiohttp's, servers of asyncio streams. No header or body else.
+
 Cannot see: tasks of other libraries (trio, gevent, grpc's C core), what runs inside a Cython coroutine, when a task was
 created, builds without the interpreter lock. A version or layout that is not known is named, never guessed. A chain
 that changed while it was read is read again, and told with a doubt when it never held still.
@@ -14,18 +18,21 @@ A target whose memory was stuck, or is by the look of its threads, is left alone
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
-from freezeframe.agentd.collectors.readable import may_be_read
+from freezeframe.agentd.collectors.readable import host_tids, may_be_read
 from freezeframe.agentd.host import Host
+from freezeframe.agentd.host.cpython.frames import short_path
 from freezeframe.agentd.host.cpython.interpreter import NotPythonError, UnsupportedPythonError, attach
-from freezeframe.agentd.host.cpython.task_set import NoAsyncioError, TaskSet
-from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskWalker
+from freezeframe.agentd.host.cpython.look import Look, look
+from freezeframe.agentd.host.cpython.serving import Served
+from freezeframe.agentd.host.cpython.task_set import NoAsyncioError
+from freezeframe.agentd.host.descriptors import sockets_of
 from freezeframe.agentd.host.target_memory import TargetMemory, TargetMemoryError
 from freezeframe.agentd.jobs import Job, Target
-from freezeframe.judge.model import AsyncioTask, Frame, Process, Snapshot
+from freezeframe.judge.model import AsyncioTask, Frame, Process, Snapshot, TaskEdge
 
 # Share of the job's time for one target: both looks and the window must fit.
 _LIMIT_SHARE = 0.35
@@ -101,32 +108,62 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
 
 def _read(target: Target, memory: TargetMemory, directory: str, job: Job, report: Report) -> tuple[AsyncioTask, ...]:
     interpreter = attach(directory, memory, os.uname().machine)
-    walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
-    found, total = walker.walk(job.caps.tasks)
-    if total > job.caps.tasks:
-        report.missed(target.pid, f"it has {total} tasks, of which {job.caps.tasks} were read")
+    found = look(interpreter, directory, job.caps.tasks)
+    if found.total > job.caps.tasks:
+        report.missed(target.pid, f"it has {found.total} tasks, of which {job.caps.tasks} were read")
     if interpreter.others:
         report.missed(target.pid, f"it has {interpreter.others} more interpreters, whose tasks were not read")
-    return tuple(_task(target.pid, task, job.caps.frames) for task in found)
+    return _tasks(target.pid, found, job.caps.frames, host_tids(directory), _sockets(directory))
 
 
-def _task(pid: int, task: FoundTask, frames: int) -> AsyncioTask:
-    return AsyncioTask(
-        pid=pid,
-        name=task.name,
-        state=task.state,
-        frames=tuple(
-            Frame(function=frame.place.function, file=frame.place.file, line=frame.place.line)
-            for frame in task.frames[:frames]
-        ),
-        awaits=task.awaits,
-        awaits_address=_address(task.awaited),
-        awaits_state=task.awaited_state,
-        address=_address(task.address),
-        coroutine=_address(task.coroutine),
-        loop=_address(task.loop),
-        doubt=task.doubt,
-    )
+def _sockets(directory: str) -> frozenset[int]:
+    """Descriptors that are sockets: what a transport has otherwise is none."""
+    try:
+        return frozenset(sockets_of(directory).values())
+    except OSError:
+        return frozenset()
+
+
+def _tasks(
+    pid: int, found: Look, frames: int, tids: Mapping[int, int] | None, sockets: frozenset[int]
+) -> tuple[AsyncioTask, ...]:
+    parents = {child: parent for parent, children in found.edges.items() for child, _ in children}
+    nothing = Served()
+    records = []
+    for task in found.tasks:
+        served = found.served.get(task.address, nothing)
+        thread = found.loops.get(task.loop)
+        native = thread.native if thread is not None else 0
+        records.append(
+            AsyncioTask(
+                pid=pid,
+                name=task.name,
+                state=task.state,
+                frames=tuple(
+                    Frame(function=each.place.function, file=short_path(each.place.file), line=each.place.line)
+                    for each in task.frames[:frames]
+                ),
+                awaits=task.awaits,
+                awaits_address=_address(task.awaited),
+                awaits_state=task.awaited_state,
+                address=_address(task.address),
+                awaited_by=_address(parents.get(task.address, 0)),
+                waits_for=tuple(
+                    TaskEdge(address=_address(child), kind=kind) for child, kind in found.edges.get(task.address, ())
+                ),
+                coroutine=_address(task.coroutine),
+                loop=_address(task.loop),
+                tid=native if tids is None else tids.get(native, 0),
+                fd=served.fd if served.fd in sockets else None,
+                peer_address=served.peer,
+                method=served.method,
+                path=served.path,
+                request_id=served.request_id,
+                engine_request_id=served.engine_request_id,
+                doubt=task.doubt,
+            )
+        )
+    return tuple(records)
 
 
 def _address(value: int) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.collectors.readable import may_be_read
+from freezeframe.agentd.collectors.readable import host_tids, may_be_read
 from freezeframe.agentd.host import Host, procfs, py_spy
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, PythonThread, Snapshot
@@ -89,7 +88,7 @@ def _dump(
 
 
 def _read(answer: py_spy.Answer, job: Job, host: Host) -> tuple[PythonThread, ...]:
-    tids = _host_tids(host, answer.pid)
+    tids = host_tids(host.proc(answer.pid))
     threads = py_spy.parse(
         answer.stdout,
         pid=answer.pid,
@@ -130,19 +129,6 @@ def _cpu_ms(host: Host, pid: int, threads: Iterable[PythonThread]) -> dict[int, 
             found[thread.tid] = procfs.stat(host.proc(pid, "task", thread.tid)).cpu_ms
         except procfs.ProcfsError:
             continue  # ended, or its id is not known
-    return found
-
-
-def _host_tids(host: Host, pid: int) -> dict[int, int] | None:
-    """Thread ids of the target's pid namespace, which py-spy tells, to the host's; None when they are the same."""
-    directory = host.proc(pid)
-    found: dict[int, int] = {}
-    with suppress(procfs.ProcfsError):  # ended: nothing is known
-        if len(procfs.status(directory).namespace_pids) <= 1:
-            return None
-        for tid in procfs.tids(directory):
-            with suppress(procfs.ProcfsError):  # a thread that has ended: the others are known
-                found[procfs.status(f"{directory}/task/{tid}").namespace_pids[-1]] = tid
     return found
 
 

@@ -26,6 +26,8 @@ _RANGES = 1024
 _CALL_BYTES = 4 * 1024 * 1024
 _PAGE = 4096
 _BEAT_S = 0.1
+# Larger ranges are not kept.
+_PAGED_BYTES = 64 * 1024
 _WORD = struct.Struct("<Q")
 # Beyond it no user memory is.
 _HIGHEST = 1 << 56
@@ -156,6 +158,42 @@ class TargetMemory:
         if now - self._beaten > _BEAT_S:
             self._beaten = now
             self._beat()
+
+
+class PagedMemory(TargetMemory):
+    """The same memory by whole pages, each read once: for much that is small and does not change meanwhile."""
+
+    def __init__(self, memory: TargetMemory) -> None:
+        """Nothing read yet; bytes and time are those of `memory`."""
+        super().__init__(memory.pid)
+        self._memory = memory
+        self._pages: dict[int, bytes | None] = {}
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """Read many ranges; None for each that cannot be read whole. Raises TargetMemoryError."""
+        pages = self._pages
+        wanted: dict[int, None] = {}
+        for address, size in ranges:
+            if 0 < address < _HIGHEST and 0 < size <= _PAGED_BYTES:
+                for page in range(address & -_PAGE, address + size, _PAGE):
+                    if page not in pages:
+                        wanted[page] = None
+        if wanted:
+            pages.update(zip(wanted, self._memory.read_many([(page, _PAGE) for page in wanted]), strict=True))
+        return [self._assembled(address, size) for address, size in ranges]
+
+    def _assembled(self, address: int, size: int) -> bytes | None:
+        if not 0 < size <= _PAGED_BYTES or not 0 < address < _HIGHEST:
+            return self._memory.read_many([(address, size)])[0]
+        base = address & -_PAGE
+        first = self._pages[base]
+        end = address - base + size
+        if end <= _PAGE:
+            return first[address - base : end] if first is not None else None
+        parts = [self._pages[page] for page in range(base, address + size, _PAGE)]
+        if None in parts:
+            return None
+        return b"".join(part for part in parts if part is not None)[address - base : end]
 
 
 def _raise_unless_unmapped(number: int, pid: int) -> None:

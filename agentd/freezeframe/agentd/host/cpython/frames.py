@@ -6,6 +6,7 @@ awaits, which is how one coroutine leads to the next.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ _CODE_OFFSET = 1 << 24
 _YIELD_FROM = 72
 # Frame references of 3.14 carry tags.
 _TAGS = 3
+# co_localspluskinds: a variable of an enclosing function.
+_FREE = 0x80
+_LIBRARY = re.compile(r"^/.*/python3\.\d+/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,16 @@ class Place:
     line: int
 
 
+def short_path(path: str) -> str:
+    """Give the path below the folder that Python imports from: "starlette/routing.py"; others as they are."""
+    for folder in ("/site-packages/", "/dist-packages/"):
+        _, found, rest = path.rpartition(folder)
+        if found:
+            return rest
+    library = _LIBRARY.search(path)
+    return path[library.end() :] if library else path
+
+
 class Codes:
     """Code objects of one process, each read once."""
 
@@ -59,6 +73,14 @@ class Codes:
         self._places: dict[tuple[int, int], Place] = {}
         self._waits: dict[tuple[int, int], bool] = {}
         self._names: dict[int, tuple[str, ...]] = {}
+        self._own_names: dict[int, tuple[str, ...]] = {}
+
+    def over(self, objects: Objects) -> Codes:
+        """Give the same reader over another view of the same memory; what is known stays known."""
+        other = Codes(objects)
+        other._known, other._places, other._waits = self._known, self._places, self._waits
+        other._names, other._own_names = self._names, self._own_names
+        return other
 
     def code(self, address: int) -> Code:
         """Read a code object. Raises TargetMemoryError."""
@@ -137,6 +159,22 @@ class Codes:
             if len(addresses) > _MAX_LOCALS:
                 raise UnreadableMemoryError(f"no names of locals in {code.function}")
             found = self._names[code.address] = tuple(name or "" for name in self._objects.strings(addresses))
+        return found
+
+    def own_names(self, code: Code) -> tuple[str, ...]:
+        """Names of the frame's slots that are no free variables of another one. Raises TargetMemoryError."""
+        found = self._own_names.get(code.address)
+        if found is None:
+            names = self.names(code)
+            if self._minor == 10:
+                free = len(self._objects.sequence(code.name_tuples[-1]))
+                found = names[: len(names) - free]
+            else:
+                kinds = self._objects.data(self._memory.word(code.address + self._layout["code.kinds"]), _MAX_LOCALS)
+                if len(kinds) != len(names):
+                    raise UnreadableMemoryError(f"no names of locals in {code.function}")
+                found = tuple(name for name, kind in zip(names, kinds, strict=True) if not kind & _FREE)
+            self._own_names[code.address] = found
         return found
 
     def local(self, frame: int, code: Code, *wanted: str) -> dict[str, int]:

@@ -83,6 +83,13 @@ class Objects:
         self._str = types["str"]
         self._strings: dict[int, str] = {}
         self._known: dict[int, Type] = {}
+        self._slots: dict[tuple[int, str], int] = {}
+
+    def over(self, memory: TargetMemory) -> Objects:
+        """Give the same reader over another view of the same memory; strings and types that are known stay known."""
+        other = Objects(memory, self.layout, self.minor, self.types)
+        other._strings, other._known, other._slots = self._strings, self._known, self._slots
+        return other
 
     # Strings and numbers
 
@@ -306,6 +313,35 @@ class Objects:
         if not values or not kind.keys:
             return {}
         return self._named(self._entries(kind.keys, values))
+
+    def slot(self, address: int, name: str) -> int:
+        """Read the address of an attribute that is kept in a slot; 0 when it has none. Raises TargetMemoryError."""
+        memory = self.memory
+        kind = memory.word(address + 8)
+        key = (kind, name)
+        offset = self._slots.get(key)
+        if offset is None:
+            offset = self._slots[key] = self._slot_offset(kind, name)
+        return memory.word(address + offset) if offset else 0
+
+    def _slot_offset(self, kind: int, name: str) -> int:
+        layout, memory = self.layout, self.memory
+        for _ in range(_MAX_BASES):
+            members = memory.word(kind + layout["type.dict"])
+            member = self.mapping(members).get(name) if members else None
+            if member:
+                if self.type_of(member).name != "member_descriptor":
+                    return 0
+                offset = memory.word(memory.word(member + layout["member.definition"]) + layout["definition.offset"])
+                return offset if 16 <= offset < 1 << 16 else 0
+            kind = self.type(kind).base
+            if not kind:
+                break
+        return 0
+
+    def attribute(self, address: int, name: str) -> int:
+        """Read the address of an attribute, also one in a slot; 0 when it has none. Raises TargetMemoryError."""
+        return self.attributes(address).get(name) or self.slot(address, name)
 
     def set_items(self, address: int) -> list[int]:
         """Read the addresses of a set's members. Raises TargetMemoryError."""

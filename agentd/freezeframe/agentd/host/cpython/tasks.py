@@ -8,7 +8,7 @@ still is told with a doubt. A chain without a doubt is one that the task had.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from freezeframe.agentd.host.cpython.frames import Code, Codes, Place
@@ -72,6 +72,9 @@ class FoundTask:
     future_state: int = 0
 
 
+Examine = Callable[[Sequence[FoundTask]], None]
+
+
 class TaskWalker:
     """Walks the tasks of one process."""
 
@@ -88,10 +91,14 @@ class TaskWalker:
         # Tasks whose chain had to be read again, of the last walk.
         self.moved = 0
 
-    def walk(self, limit: int) -> tuple[list[FoundTask], int]:
-        """Find the tasks, `limit` at most, and the number of all. Raises TargetMemoryError."""
+    def walk(self, limit: int, examine: Examine = lambda _tasks: None) -> tuple[list[FoundTask], int]:
+        """Find the tasks, `limit` at most, and the number of all. Raises TargetMemoryError.
+
+        `examine` is given tasks after their chains were read and before these are checked: what it reads of a chain's
+        frames is checked with them. A task may be given to it again.
+        """
         found = self._set.addresses()
-        tasks = self._walk(found[:limit])
+        tasks = self._walk(found[:limit], examine)
         self.moved = sum(bool(task.doubt) for task in tasks)
         for _ in range(_TRIES - 1):
             bad = {task.address for task in tasks if task.doubt}
@@ -99,11 +106,11 @@ class TaskWalker:
                 break
             # One that ended meanwhile is no task any more.
             bad_still = bad & set(self._set.addresses())
-            again = {task.address: task for task in self._walk(sorted(bad_still))}
+            again = {task.address: task for task in self._walk(sorted(bad_still), examine)}
             tasks = [again.get(task.address, task) for task in tasks if task.address in again or not task.doubt]
         return tasks, len(found)
 
-    def _walk(self, tasks: Sequence[int]) -> list[FoundTask]:
+    def _walk(self, tasks: Sequence[int], examine: Examine) -> list[FoundTask]:
         found = self._heads(tasks)
         live = [(task, task.coroutine) for task in found if task.coroutine and not task.doubt]
         for _ in range(_MAX_DEPTH):
@@ -113,6 +120,7 @@ class TaskWalker:
         for task, _ in live:
             task.doubt = f"its await chain has more than {_MAX_DEPTH} frames"
         self._name_awaited(found)
+        examine(found)
         self._check(found)
         for task in found:
             task.state = _state(task)
