@@ -1,4 +1,7 @@
-"""A bed whose programs each live in a network namespace of their own, as in containers or pods of one host."""
+"""A bed whose programs each live in a network namespace of their own, as in containers or pods of one host.
+
+with SpreadBed.start(wedge="router-dual-leg") as bed: ...
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,19 @@ _LOCAL = "127.0.0.1"
 class SpreadBed(Bed):
     """As `Bed`, over a bridge instead of loopback; needs root."""
 
+    published = False
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         with contextlib.ExitStack() as stack:
-            net = stack.enter_context(network("router", "harness", "stray", *self.engines))
+            names = ("router", "harness", "stray", *self.engines)
+            net = stack.enter_context(network(*names, bridged=not self.published))
+            self.places: dict[str, Place] = net.places
+            self._address = self.places["router"].address
+            if self.published:
+                net.publish(self.router_port, self.places["router"], self.router_port)
+                self._address = net.switch.address
             self._network = stack.pop_all()
-        self.places: dict[str, Place] = net.places
         for name, engine in self.engines.items():
             engine.url = engine.url.replace(_LOCAL, net.places[name].address)
 
@@ -31,7 +41,7 @@ class SpreadBed(Bed):
 
     @property
     def url(self) -> str:
-        return super().url.replace(_LOCAL, self.places["router"].address)
+        return super().url.replace(_LOCAL, self._address)
 
     def _spawn(self, name: str, command: list[str], memory_mib: int, **env: str) -> None:
         place = self.places[name]
@@ -43,7 +53,7 @@ class SpreadBed(Bed):
         found: list[bytes | None] = []
 
         def ask() -> None:
-            with netns.inside(self.places["router"].path):
+            with netns.inside(self.places["harness"].path):
                 found.append(super(SpreadBed, self)._get(url))
 
         # A thread may be elsewhere without taking its process along.
@@ -51,3 +61,9 @@ class SpreadBed(Bed):
         thread.start()
         thread.join()
         return found[0]
+
+
+class PublishedBed(SpreadBed):
+    """The router's clients reach it through a port that the host publishes."""
+
+    published = True

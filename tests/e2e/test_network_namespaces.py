@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bed.bed import Bed
-from tests.bed.spread import SpreadBed
+from tests.bed.spread import PublishedBed, SpreadBed
 from tests.support.command import snap
 from tests.support.daemon import Daemon, running_daemon
 
@@ -35,6 +35,12 @@ def bed() -> Iterator[Bed]:
 def agent() -> Iterator[Daemon]:
     with running_daemon() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def published() -> Iterator[Bed]:
+    with PublishedBed.start(wedge="idle") as running:
+        yield running
 
 
 def outcome(snapshot: dict[str, Any], collector: str) -> dict[str, Any]:
@@ -77,3 +83,18 @@ def test_without_the_capability_nobody_is_accused_wrongly(
         (code, holder(bed)), ("UNDETERMINED", []),
     ), verdict["summary"]  # fmt: skip
     assert any("CAP_SYS_ADMIN" in each or "snapshot_sockets is incomplete" in each for each in verdict["unknowns"])
+
+
+@pytest.mark.needs("nat")
+@pytest.mark.parametrize(("wedge", "code", "holder"), TABLE, ids=[row[0] for row in TABLE])
+def test_the_same_verdict_through_a_published_port(
+    published: Bed, agent: Daemon, wedge: str, code: str, holder: Callable[[Bed], list[int]], tmp_path: Path
+) -> None:
+    published.enter(wedge)
+    published.wait_wedged(settled=bool(holder(published)))
+    snapshot = snap(agent.address, cwd=tmp_path)
+    verdict = snapshot["verdict"]
+    assert (verdict["code"], verdict["holder_pids"]) == (code, holder(published)), verdict["summary"]
+    harness = [each for each in snapshot["sockets"] if each.get("pid") == published.pids.harness and each["remote"]]
+    assert {each["remote"] for each in harness} == {published.url.removeprefix("http://")}
+    assert {each.get("peer_pid") for each in harness} == {published.pids.router}
