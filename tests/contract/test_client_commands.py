@@ -248,6 +248,19 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
         (("show", "x.ffz", "nosuch"), "is not one of"),
         (("--output", "xml", "list"), "is not one of"),
         (("nosuch",), "No such command"),
+        (("snap", "--only", ", "), "it names no collector"),
+        (("snap", "--client", ""), "it names no client"),
+        (("snap", "--client", "99999999999999999999"), "is no pid"),
+        (("list", "--limit", "99999999999"), "is not in the range"),
+        (("snap", "--note", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("snap", "--client", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("snap", "--skip", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("get", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("rm", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("pin", "\udcff"), "'\\udcff' is not UTF-8"),
+        (("snap", "-o", "-"), "is no file name"),
+        (("snap", "-o", "/dev/null"), "'/dev/null' is there and is no regular file"),
+        (("get", "latest", "-o", "/dev/stdout"), "'/dev/stdout' is there and is no regular file"),
     ],
 )
 def test_usage_errors_exit_2(arguments: tuple[str, ...], said: str) -> None:
@@ -440,6 +453,20 @@ def test_show_refuses_what_it_cannot_read() -> None:
         assert (done.exit_code, done.stdout) == (5, "")
         assert done.stderr.startswith(f"Error: opening {name}: ")
         assert said in done.stderr
+
+
+def test_show_reads_no_more_than_a_snapshot_of_a_file_without_end() -> None:
+    for name, head in {"whole.ffz": story_bytes(), "foreign.ffz": b"", "head.ffz": story_bytes()[:100]}.items():
+        with open(name, "wb") as target:
+            target.write(head)
+            target.truncate(1 << 40)
+    done = run("show", "whole.ffz")
+    assert done.exit_code == 5
+    assert done.stdout.startswith("ROUTER_DUAL_LEG")
+    assert done.stderr.startswith("what comes after the end belongs to no section and was left out\n")
+    assert "does not begin as a snapshot" in run("show", "foreign.ffz").stderr
+    assert "does not match its digest" in run("show", "head.ffz").stderr
+    assert "does not begin as a snapshot" in run("show", "/dev/zero").stderr
 
 
 def test_show_gives_what_is_whole_of_a_cut_file() -> None:

@@ -119,6 +119,43 @@ def test_a_full_stdout_is_said(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[0] == b"Error: writing the result to stdout: No space left on device"
 
 
+def test_where_the_file_is_is_said_though_stdout_is_full(address: str, tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as stdout:
+        done = subprocess.run(
+            [*CLIENT, "snap", address], cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, check=False,
+            timeout=TIMEOUT_S,
+        )  # fmt: skip
+    assert done.returncode == 4
+    assert done.stderr.decode().splitlines()[-2:] == [
+        "Error: writing the result to stdout: No space left on device",
+        NAME,
+    ]
+    assert (tmp_path / NAME).read_bytes() == story_bytes()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["snap", "--help"]])
+def test_a_full_stdout_is_said_of_help_too(arguments: list[str], tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as stdout:
+        done = subprocess.run(
+            [*CLIENT, *arguments], cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, check=False, timeout=TIMEOUT_S
+        )
+    assert (done.returncode, done.stderr) == (4, b"Error: writing to stdout: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(("command", "code"), [("snap", 4), ("show x.ffz", 0), ("list", 0), ("show none.ffz", 5)])
+def test_closed_streams_change_no_exit_code(address: str, tmp_path: Path, command: str, code: int, closed: str) -> None:
+    (tmp_path / "x.ffz").write_bytes(story_bytes())
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *CLIENT, *command.split()], cwd=tmp_path, check=False, timeout=TIMEOUT_S,
+        capture_output=True, env={**os.environ, "FREEZEFRAME_HOST": address},
+    )  # fmt: skip
+    assert done.returncode == code
+    assert b"Traceback" not in done.stderr
+    if command == "snap":
+        assert (tmp_path / NAME).read_bytes() == story_bytes()
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_it_and_the_call(
     script: Script, address: str, tmp_path: Path, number: int, code: int

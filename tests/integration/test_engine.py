@@ -130,6 +130,15 @@ async def test_a_process_without_a_role_is_looked_at_when_asked_for(bed: Bed) ->
     assert process.threads
 
 
+async def test_a_process_that_was_asked_for_and_is_not_there_is_said(bed: Bed) -> None:
+    snapshot = await capture(CaptureSpec(window_ms=0.0, pids=(bed.pids.router, 4194303), client_pid=4194302))
+    (outcome,) = [outcome for outcome in snapshot.outcomes if outcome.collector == "find_processes"]
+    assert outcome.status is Outcome.Status.PARTIAL
+    assert outcome.pids_missed == (4194302, 4194303)
+    assert "pid 4194303: no process has it now" in outcome.detail
+    assert bed.pids.router in {process.pid for process in snapshot.processes}
+
+
 async def test_a_capture_that_nobody_waits_for_leaves_no_worker(bed: Bed) -> None:
     async with real_workers() as workers:
         engine = make_engine(workers)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
@@ -192,6 +193,31 @@ def test_no_control_character_of_a_target_reaches_json_and_nothing_is_lost() -> 
     said = "".join(render_json.stream(snapshot))
     assert not FORBIDDEN.search(said)
     assert json.loads(said)["meta"]["host"] == f"gpu-07{HOSTILE}"
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308, -1.0])
+def test_no_number_of_a_file_breaks_a_page(number: float) -> None:
+    snapshot = story()
+    snapshot.history.series.add(values=[1.0])
+    snapshot.native_threads.add().frames.add(offset=1.0)
+    put_everywhere(snapshot, number)
+    pages = sections.build(snapshot, SECTIONS, "f.ffz", why=True)
+    for page in (text.render(pages, Style()), markdown.render(pages), brief.render(snapshot, "f.ffz")):
+        assert page
+    assert json.loads("".join(render_json.stream(snapshot)))["meta"]["host"] == "gpu-07"
+
+
+def put_everywhere(message: object, number: float) -> None:
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            if not field.message_type.GetOptions().map_entry:
+                for each in [value] if hasattr(value, "ListFields") else value:
+                    put_everywhere(each, number)
+        elif field.type == field.TYPE_DOUBLE:
+            if isinstance(value, float):
+                setattr(message, field.name, number)
+            else:
+                value.append(number)
 
 
 def test_hostile_markup_is_plain_in_markdown() -> None:

@@ -226,7 +226,7 @@ def test_a_manifest_of_impossible_length_is_damage() -> None:
 
 def test_bytes_after_the_end_are_named() -> None:
     contents = file.read(DATA + b"xyz")
-    assert contents.lost == ("3 bytes after the end belong to no section and were left out",)
+    assert contents.lost == ("what comes after the end belongs to no section and was left out",)
     assert contents.hosts == WHOLE.hosts
 
 

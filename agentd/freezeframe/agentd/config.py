@@ -119,8 +119,10 @@ def load(path: str) -> Config:
     try:
         with open(path, "rb") as stream:
             text = stream.read().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"reading {path}: {error}", "name the file with --config") from error
+    except OSError as error:
+        raise ConfigError(f"reading {path}: {error.strerror}", "name another file with --config") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"reading {path}: {error}", "name another file with --config") from error
     return parse(text, path)
 
 

@@ -9,9 +9,10 @@ import sys
 import click
 
 from freezeframe.agentd import config as configuration
-from freezeframe.agentd import logs, privileges, supervisor
+from freezeframe.agentd import logs, privileges, sockets, supervisor
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.roles import Role
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,6 +34,7 @@ def command(
     """Capture what a locked-up serving host is doing, for whoever asks on a unix socket. Stops nothing."""
     try:
         config = load(path, runtime_dir, state_dir)
+        check(config)
         if check_config:
             click.echo(configuration.show(config), nl=False)
         else:
@@ -54,6 +56,15 @@ def load(path: str | None, runtime_dir: str | None, state_dir: str | None) -> Co
         runtime_dir=os.path.abspath(runtime_dir) if runtime_dir else config.runtime_dir,
         state_dir=os.path.abspath(state_dir) if state_dir else config.state_dir,
     )
+
+
+def check(config: Config) -> None:
+    """Refuse here what a child could only fail at again and again. Raises SocketRefusedError."""
+    for role in Role:
+        path = os.path.join(config.runtime_dir, f"{role.label}.sock")
+        sockets.check_length(path)
+        if group := getattr(config.groups, role.label):
+            sockets.group_id(group, path)
 
 
 def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:

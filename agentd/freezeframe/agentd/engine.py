@@ -135,6 +135,7 @@ class _Run:
         engine = self._engine
         started, boottime = self._clock.wall(), self._clock.boottime()
         everyone = await self.find()
+        self._miss(everyone)
         first = self._choose(engine.serving(everyone, (), ()), everyone)
         held = [engine.hold(_target(process) for process in first)]
         try:
@@ -180,6 +181,22 @@ class _Run:
         whole = replace(whole, gpus=gpus)
         # Pure, but long on a big host: the loop must go on answering health checks.
         return await asyncio.to_thread(engine.conclude, whole)
+
+    def _miss(self, everyone: Sequence[Process]) -> None:
+        """Say which of the processes that were asked for are not here."""
+        client = self._spec.client_pid
+        asked = {*self._spec.pids, *(() if client is None else (client,))}
+        gone = sorted(asked - {process.pid for process in everyone})
+        if gone and FIND not in self._outcomes:
+            self._outcomes[FIND] = [
+                Outcome(
+                    collector=FIND,
+                    status=Outcome.Status.PARTIAL,
+                    detail="; ".join(f"pid {pid}: no process has it now, or a kernel thread" for pid in gone),
+                    hint="look up the pid again: the pids are those that the agent's host sees",
+                    pids_missed=tuple(gone),
+                )
+            ]
 
     async def find(self) -> tuple[Process, ...]:
         """All processes of the host, with their command lines as far as they are known or can be read."""

@@ -50,12 +50,25 @@ def prepare_directory(path: str) -> None:
         )
 
 
-def claim(path: str) -> None:
-    """Make `path` free to bind, of a dead agent too. Raises SocketRefusedError, SocketInUseError."""
+def check_length(path: str) -> None:
+    """Refuse a path that no socket can have. Raises SocketRefusedError."""
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise SocketRefusedError(
             f"{path} is too long for a socket ({_MAX_PATH_BYTES} bytes)", "choose a shorter --runtime-dir"
         )
+
+
+def group_id(group: str, path: str) -> int:
+    """Find the group that `path` is for. Raises SocketRefusedError when there is none."""
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError as error:
+        raise SocketRefusedError(f"there is no group {group!r} for {path}", f"groupadd --system {group}") from error
+
+
+def claim(path: str) -> None:
+    """Make `path` free to bind, of a dead agent too. Raises SocketRefusedError, SocketInUseError."""
+    check_length(path)
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -101,10 +114,7 @@ def give_to_group(path: str, group: str) -> None:
     """Let a group in. Raises SocketRefusedError when there is no such group."""
     if not group:
         return
-    try:
-        gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-    except KeyError as error:
-        raise SocketRefusedError(f"there is no group {group!r} for {path}", f"groupadd --system {group}") from error
+    gid = group_id(group, path)
     try:
         os.chown(path, -1, gid, follow_symlinks=False)
     except OSError as error:

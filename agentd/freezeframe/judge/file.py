@@ -198,7 +198,7 @@ def read(data: bytes) -> Contents:
                 lost.append(f"{part.meta.host or 'unnamed host'}: {section.name} ({section.items:,}) is lost: {error}")
         hosts.append(snapshot)
     if len(data) > offset:
-        lost.append(f"{len(data) - offset:,} bytes after the end belong to no section and were left out")
+        lost.append("what comes after the end belongs to no section and was left out")
     return Contents(manifest=manifest, hosts=tuple(hosts), lost=tuple(lost))
 
 

@@ -65,7 +65,10 @@ def _read(path: str, *, required: bool) -> dict[str, Any]:
             raise ConfigError(f"reading the configuration {path}: there is no such file") from error
         return {}
     except OSError as error:
-        raise ConfigError(f"reading the configuration {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"reading the configuration {path}: {error.strerror}",
+            "make it readable, set HOME to your own, or name another with --config (/dev/null for none)",
+        ) from error
     return _parse(data, path)
 
 

@@ -257,13 +257,22 @@ def _verified(data: bytes, done: service_pb2.CaptureDone, doing: str) -> Receive
 
 def _check_owner(target: Target, *, trust_owner: bool) -> None:
     try:
+        target.path.encode()
+    except UnicodeEncodeError as error:
+        raise errors.HostError(
+            f"connecting to {target.name}: the path of its socket is not UTF-8",
+            "start that agent with another --runtime-dir",
+        ) from error
+    try:
         found = os.lstat(target.path)
     except FileNotFoundError as error:
         raise not_there(target) from error
     except PermissionError as error:
         raise _no_permission(target) from error
     except OSError as error:
-        raise errors.AgentNotThereError(f"connecting to {target.name}: {target.path}: {error.strerror}") from error
+        raise errors.AgentNotThereError(
+            f"connecting to {target.name}: {target.path}: {error.strerror or error}"
+        ) from error
     if not stat.S_ISSOCK(found.st_mode):
         raise errors.NotAnAgentError(f"connecting to {target.name}: {target.path} is no socket")
     if found.st_uid not in (0, os.geteuid()) and not trust_owner:
@@ -292,7 +301,9 @@ def _check_answers(target: Target) -> None:
         except OSError as error:
             if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
                 raise not_there(target) from error
-            raise errors.AgentNotThereError(f"connecting to {target.name}: {target.path}: {error.strerror}") from error
+            raise errors.AgentNotThereError(
+                f"connecting to {target.name}: {target.path}: {error.strerror or error}"
+            ) from error
     # A type of 4 in the fourth byte of a frame's head.
     if len(head) < _FRAME_HEAD_BYTES or head[3] != _SETTINGS:
         raise errors.NotAnAgentError(

@@ -37,14 +37,7 @@ def private_agent(environ: Mapping[str, str]) -> Iterator[Target]:
     process: subprocess.Popen[bytes] | None = None
     try:
         log = os.path.join(directory, "agent.log")
-        with open(log, "wb") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "freezeframe.agentd", "--once",
-                 "--runtime-dir", directory, "--state-dir", os.path.join(directory, "state")],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
-                # An interrupt is for the client, which then ends the agent in order.
-                start_new_session=True,
-            )  # fmt: skip
+        process = _start(directory, log)
         yield Target(path=_await_ready(process, log), name="a private agent")
     finally:
         if process is not None:
@@ -62,6 +55,23 @@ def _make_directory(environ: Mapping[str, str]) -> str:
     raise PrivateAgentError(
         "starting a private agent: no directory for its socket can be made", "set TMPDIR to one that you can write to"
     )
+
+
+def _start(directory: str, log: str) -> subprocess.Popen[bytes]:
+    try:
+        with open(log, "wb") as stream:
+            return subprocess.Popen(
+                [sys.executable, "-m", "freezeframe.agentd", "--once",
+                 "--runtime-dir", directory, "--state-dir", os.path.join(directory, "state")],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
+                # An interrupt is for the client, which then ends the agent in order.
+                start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        raise PrivateAgentError(
+            f"starting a private agent: {error.filename or sys.executable}: {error.strerror}",
+            "try the daemon: sudo freezeframe-agentd",
+        ) from error
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from freezeframe.client.errors import DamagedFileError, NewerFormatError, NotASnapshotError, SaveError
 from freezeframe.judge import SCHEMA, file
@@ -32,10 +33,21 @@ def load(path: str) -> Opened:
     """Open the file at `path`. Raises FileError."""
     try:
         with open(path, "rb") as source:
-            data = source.read()
+            data = _read(source)
     except OSError as error:
         raise NotASnapshotError(f"opening {path}: {error.strerror}") from error
     return parse(data, path)
+
+
+def _read(source: BinaryIO) -> bytes:
+    """Read what belongs to the snapshot and one byte more, whatever comes behind it."""
+    data = source.read(file.HEAD_BYTES)
+    # `parse` says what is wrong.
+    with contextlib.suppress(file.FileFormatError):
+        data += source.read(file.manifest_end(data) - len(data))
+        size = file.whole_size(file.read_manifest(data), len(data))
+        data += source.read(min(size, file.MAX_UNPACKED_BYTES) - len(data) + 1)
+    return data
 
 
 def parse(data: bytes, name: str) -> Opened:

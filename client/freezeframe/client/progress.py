@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from freezeframe.client.render import units
 from freezeframe.client.render.guard import clean
 from freezeframe.client.render.values import enum_name
+from freezeframe.client.settings import complain
 from freezeframe.v1 import service_pb2
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _line(step: service_pb2.Progress) -> None:
         status = enum_name(step.outcome, "status")
         detail = f"  {step.outcome.detail}" if step.outcome.detail and status != "OK" else ""
         text = f"{step.collector}  {status}  {units.age(step.outcome.duration_ms)}{detail}"
-        sys.stderr.write(f"{clean(text)}\n")
+        complain(text)
 
 
 class _LiveTable:

@@ -5,6 +5,7 @@ Only this module and `progress` write to the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -67,8 +68,11 @@ def complain(sentence: str) -> None:
     from freezeframe.client.render.guard import clean  # noqa: PLC0415 - as above
 
     text = clean(sentence)
-    sys.stderr.write(text.encode(sys.stderr.encoding or "ascii", "backslashreplace").decode(sys.stderr.encoding) + "\n")
-    sys.stderr.flush()
+    encoding = sys.stderr.encoding or "ascii"
+    # On a full disk the exit code still says it.
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stderr.flush()
 
 
 def emit(pieces: Iterable[str], *, utf8: bool = False) -> None:
@@ -79,10 +83,27 @@ def emit(pieces: Iterable[str], *, utf8: bool = False) -> None:
             sys.stdout.buffer.write(piece.encode(encoding, "backslashreplace"))
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Whoever reads has enough. What Python flushes at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever reads has enough.
+        discard_stdout()
     except OSError as error:
+        discard_stdout()
         raise SaveError(f"writing the result to stdout: {error.strerror}") from error
+
+
+def discard_stdout() -> None:
+    """Write nothing more: what Python flushes at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+    """Lead standard streams that came closed (`2>&-`) to /dev/null: the next file opened would take their place."""
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            # The lowest free one: that which was closed.
+            if (opened := os.open(os.devnull, os.O_RDWR)) != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
 def _can_encode(text: str, encoding: str | None) -> bool:

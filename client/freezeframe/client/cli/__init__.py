@@ -10,8 +10,8 @@ import click
 
 from freezeframe.client.cli import completion, doctor, get, pin, rm, show, snap, snapshots, where
 from freezeframe.client.cli.common import Options, common_options
-from freezeframe.client.errors import ClientError
-from freezeframe.client.settings import complain
+from freezeframe.client.errors import ClientError, SaveError
+from freezeframe.client.settings import complain, discard_stdout, open_closed_streams
 
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -79,4 +79,11 @@ def main() -> None:
     """Run the command line."""
     # An end in order: a private agent and its directory go too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    cli(prog_name="freezeframe")
+    open_closed_streams()
+    try:
+        cli(prog_name="freezeframe")
+    except OSError as error:
+        # What click itself prints: help, version.
+        complain(f"Error: writing to stdout: {error.strerror}")
+        discard_stdout()
+        sys.exit(SaveError.exit_code)

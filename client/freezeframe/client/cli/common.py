@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -80,7 +81,7 @@ def trust_option(function: F) -> F:
 class Seconds(click.FloatRange):
     """A number of seconds, up to an hour."""
 
-    name = "seconds"
+    name = "number of seconds"
 
     def __init__(self, least: float = 0.0) -> None:
         """Accept from `least` on."""
@@ -92,6 +93,34 @@ class Seconds(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return number
+
+
+class Text(click.types.StringParamType):
+    """Text that goes to an agent. What is no UTF-8 on the command line comes with surrogates, which cannot be sent."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what cannot be sent."""
+        text = str(super().convert(value, param, ctx))
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not UTF-8.", param, ctx)
+        return text
+
+
+class OutFile(click.Path):
+    """A file to write, or a directory to write one in; a device, a pipe or a link that is there is never replaced."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what is no place for a file, before anything is captured."""
+        path = os.fspath(super().convert(value, param, ctx))
+        if path in ("", "-"):
+            self.fail(f"{path!r} is no file name: the result on stdout is text.", param, ctx)
+        if os.path.lexists(path) and not os.path.isdir(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            self.fail(f"{path!r} is there and is no regular file.", param, ctx)
+        return path
 
 
 def _complete_host(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

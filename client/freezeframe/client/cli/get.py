@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from freezeframe.client.cli.common import host_argument, trust_option, with_settings
+from freezeframe.client.cli.common import OutFile, Text, host_argument, trust_option, with_settings
 from freezeframe.client.settings import Settings
 
 
 @click.command("get")
-@click.argument("snapshot_id", metavar="ID|latest")
+@click.argument("snapshot_id", type=Text(), metavar="ID|latest")
 @host_argument
-@click.option("-o", "--out", "out", type=click.Path(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
+@click.option("-o", "--out", "out", type=OutFile(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
 @trust_option
 @with_settings
 def command(settings: Settings, snapshot_id: str, host: str | None, out: str | None, trust_owner: bool) -> None:

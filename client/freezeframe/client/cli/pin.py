@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from freezeframe.client.cli.common import host_argument, trust_option, with_settings
+from freezeframe.client.cli.common import Text, host_argument, trust_option, with_settings
 from freezeframe.client.settings import Settings
 
 
 @click.command("pin")
-@click.argument("snapshot_id", metavar="ID")
+@click.argument("snapshot_id", type=Text(), metavar="ID")
 @host_argument
 @click.option("--unpin", is_flag=True, help="Let it go again when the store is full.")
 @trust_option

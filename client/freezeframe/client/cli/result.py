@@ -42,7 +42,7 @@ def deliver(
     done = result.received.done
     opened = files.parse(result.received.data, done.snapshot_id or "the snapshot")
     path = _save(result, opened, out)
-    display(settings, opened.snapshots, path, (), budget=budget)
+    shown = _display(settings, opened, path, budget)
     for sentence in (*opened.lost, *((opened.newer,) if opened.newer else ())):
         complain(sentence)
     if done.shared:
@@ -55,7 +55,7 @@ def deliver(
         return STUCK
     if opened.lost:
         return DAMAGED
-    return IN_PART if path is None or fell_short(opened.snapshots) else DONE
+    return DONE if shown and path is not None and not fell_short(opened.snapshots) else IN_PART
 
 
 def display(
@@ -86,6 +86,16 @@ def display(
 def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:
     """Say whether a collector brought less than it should have."""
     return any(enum_name(outcome, "status") in _FELL_SHORT for snapshot in snapshots for outcome in snapshot.outcomes)
+
+
+def _display(settings: Settings, opened: files.Opened, path: str | None, budget: int | None) -> bool:
+    """Print the result; when stdout takes nothing say so, and go on: where the file is matters the more."""
+    try:
+        display(settings, opened.snapshots, path, (), budget=budget)
+    except SaveError as error:
+        complain(f"Error: {error}")
+        return False
+    return True
 
 
 def _save(result: Result, opened: files.Opened, out: str | None) -> str | None:

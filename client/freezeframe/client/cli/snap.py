@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from freezeframe.client.cli.common import Seconds, trust_option, with_settings
+from freezeframe.client.cli.common import OutFile, Seconds, Text, trust_option, with_settings
 from freezeframe.client.settings import Settings
 
 if TYPE_CHECKING:
     from freezeframe.v1 import service_pb2
 
 _DEADLINE_S = 5.0
+_MAX_UINT32 = 2**32 - 1
 # What a capture needs beside the time between its looks.
 _BESIDE_WINDOW_S = 4.0
 
@@ -29,7 +30,18 @@ COLLECTORS = (
 
 
 def _collector_names(_ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for item in value for name in item.split(",") if name.strip())
+    names = tuple(name.strip() for item in value for name in item.split(",") if name.strip())
+    if value and not names:
+        raise click.BadParameter("it names no collector.")
+    return names
+
+
+def _client(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("it names no client.")
+    if value is not None and value.isdecimal() and int(value) > _MAX_UINT32:
+        raise click.BadParameter(f"{value} is no pid.")
+    return value
 
 
 def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -41,19 +53,19 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
 @click.option("--window", type=Seconds(), metavar="S", help="Time between the two looks; 0 = one look.  [default: 1]")
 @click.option("--deadline", type=Seconds(0.1), metavar="S", help="Time for the capture.  [default: 5]")
 @click.option(
-    "-p", "--pid", "pids", type=click.IntRange(1, 2**32 - 1), multiple=True, help="Only these, and their peers."
+    "-p", "--pid", "pids", type=click.IntRange(1, _MAX_UINT32), multiple=True, help="Only these, and their peers."
 )
-@click.option("--client", metavar="PID|ADDR", help="The client whose requests matter.")
+@click.option("--client", type=Text(), callback=_client, metavar="PID|ADDR", help="The client whose requests matter.")
 @click.option(
-    "--only", multiple=True, metavar="COLLECTOR", callback=_collector_names, shell_complete=_complete_collector,
-    help="Run these collectors alone (commas or repeated).",
+    "--only", type=Text(), multiple=True, metavar="COLLECTOR", callback=_collector_names,
+    shell_complete=_complete_collector, help="Run these collectors alone (commas or repeated).",
 )  # fmt: skip
 @click.option(
-    "--skip", multiple=True, metavar="COLLECTOR", callback=_collector_names, shell_complete=_complete_collector,
-    help="Leave these collectors out.",
+    "--skip", type=Text(), multiple=True, metavar="COLLECTOR", callback=_collector_names,
+    shell_complete=_complete_collector, help="Leave these collectors out.",
 )  # fmt: skip
-@click.option("--note", default="", help="Kept with the snapshot.")
-@click.option("-o", "--out", "out", type=click.Path(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
+@click.option("--note", type=Text(), default="", help="Kept with the snapshot.")
+@click.option("-o", "--out", "out", type=OutFile(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
 @click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
 @click.option("--fail-on-stuck", is_flag=True, help="Exit with 10 when the verdict is that something is stuck.")
 @click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")

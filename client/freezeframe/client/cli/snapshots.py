@@ -10,7 +10,7 @@ from freezeframe.client.settings import Settings, emit
 
 @click.command("list")
 @host_argument
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 2**32 - 1), default=100, show_default=True, help="At most so many.")
 @trust_option
 @with_settings
 def command(settings: Settings, host: str | None, limit: int, trust_owner: bool) -> None:

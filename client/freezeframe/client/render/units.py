@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _SECOND = 1000.0
 _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
@@ -45,6 +47,11 @@ def rate(bytes_per_second: float) -> str:
 def number(value: float) -> str:
     """Say a plain number: no decimals where there are none, separators where it is long."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
+
+
+def address(value: float) -> str:
+    """Say an address or an offset: "0x1f40"."""
+    return f"{int(value):#x}" if math.isfinite(value) else "?"
 
 
 def count(items: int, noun: str) -> str:

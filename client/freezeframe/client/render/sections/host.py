@@ -100,7 +100,7 @@ def history(snapshot: Snapshot) -> tuple[Block, ...]:
         (
             each.kind,
             each.subject,
-            units.number(max((value for value in each.values if not math.isnan(value)), default=0.0)),
+            units.number(max(filter(math.isfinite, each.values), default=0.0)),
             optional(each, "last_nonzero_age_ms", lambda value: f"{units.age(value)} ago"),
             _bars(each.values[-_SHOWN_SAMPLES:]),
         )
@@ -111,9 +111,9 @@ def history(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def _bars(numbers: Sequence[float]) -> str:
-    peak = max((value for value in numbers if not math.isnan(value)), default=0.0)
+    peak = max(filter(math.isfinite, numbers), default=0.0)
     scale = (len(_BARS) - 1) / peak if peak > 0 else 0.0
-    return "".join("?" if math.isnan(value) else _BARS[math.ceil(max(0.0, value) * scale)] for value in numbers)
+    return "".join(_BARS[math.ceil(max(0.0, value) * scale)] if math.isfinite(value) else "?" for value in numbers)
 
 
 def _throttle(throttle: host_pb2.Throttle) -> str:

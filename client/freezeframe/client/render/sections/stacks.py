@@ -49,7 +49,7 @@ def native(snapshot: Snapshot) -> tuple[Block, ...]:
             _thread(thread.tid, thread.name),
             (
                 *(f"[kernel] {frame}" for frame in thread.kernel_frames),
-                *(f"{frame.function or '?'}  {frame.module}+{int(frame.offset):#x}" for frame in thread.frames),
+                *(f"{frame.function or '?'}  {frame.module}+{units.address(frame.offset)}" for frame in thread.frames),
                 *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
             ),
         )

@@ -1,0 +1,26 @@
+"""What the daemon refuses before it starts anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from freezeframe.agentd import daemon
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'runtime_dir = "/run/{"x" * 100}"', "is too long for a socket (107 bytes)"),
+        ('[groups]\nadmin = "nobody-has-this"', "there is no group 'nobody-has-this' for /run/freezeframe/admin.sock"),
+    ],
+)
+@pytest.mark.parametrize("option", [["--check-config"], []])
+def test_what_no_child_could_do_is_refused_at_once(tmp_path: Path, text: str, said: str, option: list[str]) -> None:
+    path = tmp_path / "agentd.toml"
+    path.write_text(text)
+    done = CliRunner().invoke(daemon.command, ["--config", str(path), *option])
+    assert done.exit_code == 1
+    assert said in done.output
