@@ -23,6 +23,8 @@ def host(
     (root / "proc/sys/kernel/osrelease").write_text("6.18.0-test\n")
     (root / "sys/kernel/security/lockdown").write_text(lockdown + "\n")
     (root / "sys/kernel/btf/vmlinux").write_text("")
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/journalctl").touch(0o755)
     if tracing:
         (root / "sys/kernel/tracing/events").mkdir(parents=True)
     return str(root)
@@ -43,7 +45,7 @@ def test_a_host_that_has_everything(tmp_path: Path) -> None:
     found = probe(root=host(tmp_path / "host"), euid=0, bcc_paths=[str(tmp_path / "dist")])
     assert [each.name for each in found] == [
         "root", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG", "CAP_SYS_ADMIN",
-        "py-spy", "kernel", "tracefs", "BTF", "bcc", "lockdown",
+        "py-spy", "kernel", "tracefs", "BTF", "bcc", "journal", "connection tracking", "lockdown",
     ]  # fmt: skip
     assert {each.state for each in found} == {State.PRESENT}
     assert {each.hint for each in found} == {""}
@@ -63,6 +65,7 @@ def test_a_user_without_anything(tmp_path: Path) -> None:
         ("tracefs", State.ABSENT),
         ("BTF", State.ABSENT),
         ("bcc", State.ABSENT),
+        ("journal", State.LIMITED),
     ):
         assert found[name].state == state, name
     assert found["py-spy"].hint == "pip install 'freezeframe[agent]'"
@@ -100,8 +103,18 @@ def test_lockdown_that_takes_reads_away(tmp_path: Path) -> None:
     assert found["lockdown"].state == State.LIMITED
 
 
+def test_a_kernel_that_does_not_tell_what_it_translates(tmp_path: Path) -> None:
+    root = host(tmp_path)
+    (tmp_path / "proc/sys/net/netfilter").mkdir(parents=True)
+    (tmp_path / "proc/sys/net/netfilter/nf_conntrack_max").touch()
+    assert by_name(probe(root=root))["connection tracking"].state == State.LIMITED
+    (tmp_path / "proc/self/net").mkdir()
+    (tmp_path / "proc/self/net/nf_conntrack").touch()
+    assert by_name(probe(root=root))["connection tracking"].state == State.PRESENT
+
+
 def test_this_host_can_be_looked_at() -> None:
-    assert len(probe()) == 13
+    assert len(probe()) == 15
 
 
 def condition(**more: object) -> Condition:

@@ -48,7 +48,7 @@ _BITS = (
     (19, "CAP_SYS_PTRACE", "stacks, sockets' owners and syscalls of other users' processes"),
     (2, "CAP_DAC_READ_SEARCH", "file descriptors and logs of other users' processes"),
     (34, "CAP_SYSLOG", "the kernel's log"),
-    (21, "CAP_SYS_ADMIN", "kernel stacks and sockets of other network namespaces"),
+    (21, "CAP_SYS_ADMIN", "kernel stacks; ages, bytes and metrics in other network namespaces"),
 )
 _OPTIONAL = "CAP_SYS_ADMIN"
 # Room for one snapshot of a big host.
@@ -76,6 +76,8 @@ def probe(
         _tracefs(root),
         _btf(root),
         _bcc(bcc_paths),
+        _journal(root),
+        _conntrack(root),
         _lockdown(_read(root, "sys/kernel/security/lockdown")),
     )
 
@@ -204,6 +206,27 @@ def _bcc(paths: Sequence[str]) -> Capability:
             hint=f"pip uninstall bcc; {install}",
         )
     return Capability(name="bcc", state=State.ABSENT, detail="not installed: no recorder", hint=install)
+
+
+def _journal(root: str) -> Capability:
+    for path in ("usr/bin/journalctl", "bin/journalctl"):
+        if os.access(os.path.join(root, path), os.X_OK):
+            return Capability(name="journal", state=State.PRESENT, detail=f"/{path}")
+    return Capability(name="journal", state=State.LIMITED, detail="no journalctl: logs of units are not read")
+
+
+def _conntrack(root: str) -> Capability:
+    """Look for the table that shows what published ports lead to; a kernel that tracks nothing translates nothing."""
+    if os.path.exists(os.path.join(root, "proc/sys/net/netfilter/nf_conntrack_max")):
+        path = "proc/self/net/nf_conntrack"
+        if not os.access(os.path.join(root, path), os.R_OK):
+            return Capability(
+                name="connection tracking",
+                state=State.LIMITED,
+                detail=f"/{path} is not there, or not readable: other ends behind published ports are not known",
+            )
+        return Capability(name="connection tracking", state=State.PRESENT, detail=f"/{path}")
+    return Capability(name="connection tracking", state=State.PRESENT, detail="not in use: no address is translated")
 
 
 def _lockdown(text: str | None) -> Capability:
