@@ -25,6 +25,7 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
     ),
     "python_threads": lambda thread: (thread.pid, thread.tid, thread.name),
     "native_threads": lambda thread: (thread.pid, thread.tid),
+    "locks": lambda lock: (lock.pid, lock.kind, lock.address, lock.object),
     "asyncio_tasks": lambda task: (task.pid, task.address),
     "metrics": lambda metric: (metric.pid, metric.name, metric.labels),
     "endpoints": lambda endpoint: (endpoint.pid, endpoint.address, endpoint.path),
@@ -34,7 +35,16 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
 }
 
 # Records that belong to one process, dropped when it ended before it was looked at whole.
-_OF_ONE_PROCESS = ("sockets", "requests", "python_threads", "native_threads", "asyncio_tasks", "metrics", "endpoints")
+_OF_ONE_PROCESS = (
+    "sockets",
+    "requests",
+    "python_threads",
+    "native_threads",
+    "locks",
+    "asyncio_tasks",
+    "metrics",
+    "endpoints",
+)
 
 _SEVERITY = (
     Outcome.Status.UNSPECIFIED,

@@ -5,6 +5,7 @@ isort:skip_file
 
 import builtins
 import collections.abc
+import freezeframe.v1.verdict_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
@@ -343,17 +344,36 @@ class Lock(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     OWNER_TID_FIELD_NUMBER: builtins.int
     WAITERS_FIELD_NUMBER: builtins.int
+    OBJECT_FIELD_NUMBER: builtins.int
+    OWNER_CONFIDENCE_FIELD_NUMBER: builtins.int
+    OWNER_PID_FIELD_NUMBER: builtins.int
+    RELEASER_PIDS_FIELD_NUMBER: builtins.int
+    OWNER_DOING_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     address: builtins.str
     """Address, hexadecimal."""
     kind: builtins.str
-    """"pthread_mutex", "parking_lot", "gil", "condvar", "unknown" ..."""
+    """"pthread_mutex", "parking_lot_mutex", "gil", "condvar", "pipe", "socket", "flock", "child", "futex" (unknown) ..."""
     owner_tid: builtins.int
     """Owner when it can be known."""
+    object: builtins.str
+    """What it is where it is at no address: "pipe:[4711]", "child 812"."""
+    owner_confidence: freezeframe.v1.verdict_pb2.Confidence.Level.ValueType
+    """How sure owner or releasers are: HIGH where lock or kernel name them; MEDIUM where another thread's stack
+    does, or some process's descriptors are hidden.
+    """
+    owner_pid: builtins.int
+    """Process of the owner, when it is another one."""
+    owner_doing: builtins.str
+    """What the owner, or who could end the wait, does: "stopped", "read fd 3 (pipe:[4712])"; empty when unknown."""
     @property
     def waiters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Waiter]:
         """Threads that wait."""
+
+    @property
+    def releaser_pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Processes any thread of which can end the wait; all of them, or none when they are not all known."""
 
     def __init__(
         self,
@@ -363,9 +383,17 @@ class Lock(google.protobuf.message.Message):
         kind: builtins.str = ...,
         owner_tid: builtins.int | None = ...,
         waiters: collections.abc.Iterable[global___Waiter] | None = ...,
+        object: builtins.str = ...,
+        owner_confidence: freezeframe.v1.verdict_pb2.Confidence.Level.ValueType = ...,
+        owner_pid: builtins.int | None = ...,
+        releaser_pids: collections.abc.Iterable[builtins.int] | None = ...,
+        owner_doing: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_owner_tid", b"_owner_tid", "owner_tid", b"owner_tid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_owner_tid", b"_owner_tid", "address", b"address", "kind", b"kind", "owner_tid", b"owner_tid", "pid", b"pid", "waiters", b"waiters"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_owner_pid", b"_owner_pid", "_owner_tid", b"_owner_tid", "owner_pid", b"owner_pid", "owner_tid", b"owner_tid"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_owner_pid", b"_owner_pid", "_owner_tid", b"_owner_tid", "address", b"address", "kind", b"kind", "object", b"object", "owner_confidence", b"owner_confidence", "owner_doing", b"owner_doing", "owner_pid", b"owner_pid", "owner_tid", b"owner_tid", "pid", b"pid", "releaser_pids", b"releaser_pids", "waiters", b"waiters"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_owner_pid", b"_owner_pid"]) -> typing.Literal["owner_pid"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_owner_tid", b"_owner_tid"]) -> typing.Literal["owner_tid"] | None: ...
 
 global___Lock = Lock
@@ -378,18 +406,30 @@ class Waiter(google.protobuf.message.Message):
 
     TID_FIELD_NUMBER: builtins.int
     SINCE_MS_FIELD_NUMBER: builtins.int
+    OPERATION_FIELD_NUMBER: builtins.int
+    ENDLESS_FIELD_NUMBER: builtins.int
+    STEADY_FIELD_NUMBER: builtins.int
     tid: builtins.int
     """Thread id."""
     since_ms: builtins.float
-    """Time it has waited, milliseconds; absent when unknown."""
+    """Time it has waited, milliseconds (at least); absent when unknown."""
+    operation: builtins.str
+    """System call, and what of it: "futex wait", "read", "wait4"."""
+    endless: builtins.bool
+    """True when it has no timeout: it ends only when what it waits for comes."""
+    steady: builtins.bool
+    """True when it was seen twice in this very wait and did not run in between."""
     def __init__(
         self,
         *,
         tid: builtins.int = ...,
         since_ms: builtins.float | None = ...,
+        operation: builtins.str = ...,
+        endless: builtins.bool = ...,
+        steady: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "since_ms", b"since_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "since_ms", b"since_ms", "tid", b"tid"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "endless", b"endless", "operation", b"operation", "since_ms", b"since_ms", "steady", b"steady", "tid", b"tid"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_since_ms", b"_since_ms"]) -> typing.Literal["since_ms"] | None: ...
 
 global___Waiter = Waiter

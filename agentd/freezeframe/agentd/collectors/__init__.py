@@ -11,6 +11,7 @@ from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
 from freezeframe.agentd.collectors.snapshot_gpus import SNAPSHOT_GPUS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
+from freezeframe.agentd.collectors.snapshot_locks import SNAPSHOT_LOCKS
 from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE_STACKS
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
@@ -25,6 +26,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_PYTHON_STACKS,
     SNAPSHOT_ASYNCIO_TASKS,
     SNAPSHOT_NATIVE_STACKS,
+    SNAPSHOT_LOCKS,
     SNAPSHOT_SOCKETS,
     TRACE_REQUESTS,
     SAMPLE_METRICS,

@@ -27,6 +27,7 @@ from freezeframe.agentd.host.native.files import AddressSpace, Files
 from freezeframe.agentd.host.native.machine import MACHINES, Machine
 from freezeframe.agentd.host.native.symbols import SymbolCache
 from freezeframe.agentd.host.target_memory import MemoryGoneError, TargetMemory, TargetMemoryError
+from freezeframe.agentd.host.waits import Read, Wait
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import NativeThread, Process, Snapshot
 
@@ -87,7 +88,9 @@ class Looked:
     memory: TargetMemory
     stacks: tuple[looking.Stack, ...]
     # What each thread waits in, by tid; those that are in no call are left out.
-    waits: Mapping[int, waits.Wait]
+    waits: Mapping[int, Wait]
+    read: Read
+    space: AddressSpace
 
 
 class Looks:
@@ -165,7 +168,15 @@ class Looks:
             wait = self._wait(directory, stack, read)
             if wait is not None:
                 found[stack.tid] = wait
-        return Looked(target=target, directory=directory, memory=memory_of, stacks=tuple(stacks), waits=found)
+        return Looked(
+            target=target,
+            directory=directory,
+            memory=memory_of,
+            stacks=tuple(stacks),
+            waits=found,
+            read=read,
+            space=space,
+        )
 
     def _may_be_read(self, target: Target, directory: str) -> bool:
         if target.memory_blocked:

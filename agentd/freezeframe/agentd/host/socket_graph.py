@@ -142,6 +142,15 @@ class Graph:
             if one is not None and one.peer_inode:
                 yield one.peer_inode
 
+    def peer(self, inode: int) -> int:
+        """Inode of the other end of a connected socket; 0 where it is on no process of this host, or not known."""
+        if inode in self.unix:
+            return self.unix[inode][1].peer_inode
+        if inode not in self._tcp:
+            return 0
+        end = self.mirror(*self._tcp[inode])
+        return end.inode if end is not None else 0
+
     def serves(self, inodes: Iterable[int]) -> bool:
         """Whether a process with these sockets has accepted a TCP connection, or has one waiting."""
         return any(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from freezeframe.judge.model.verdict import Confidence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
@@ -151,8 +153,14 @@ class Waiter:
 
     # Thread id.
     tid: int = 0
-    # Time it has waited, milliseconds; absent when unknown.
+    # Time it has waited, milliseconds (at least); absent when unknown.
     since_ms: float | None = None
+    # System call, and what of it: "futex wait", "read", "wait4".
+    operation: str = ""
+    # True when it has no timeout: it ends only when what it waits for comes.
+    endless: bool = False
+    # True when it was seen twice in this very wait and did not run in between.
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +171,20 @@ class Lock:
     pid: int = 0
     # Address, hexadecimal.
     address: str = ""
-    # "pthread_mutex", "parking_lot", "gil", "condvar", "unknown" ...
+    # "pthread_mutex", "parking_lot_mutex", "gil", "condvar", "pipe", "socket", "flock", "child", "futex" (unknown) ...
     kind: str = ""
     # Owner when it can be known.
     owner_tid: int | None = None
     # Threads that wait.
     waiters: tuple[Waiter, ...] = ()
+    # What it is where it is at no address: "pipe:[4711]", "child 812".
+    object: str = ""
+    # How sure owner or releasers are: HIGH where lock or kernel name them; MEDIUM where another thread's stack
+    # does, or some process's descriptors are hidden.
+    owner_confidence: Confidence.Level = Confidence.Level.UNSPECIFIED
+    # Process of the owner, when it is another one.
+    owner_pid: int | None = None
+    # Processes any thread of which can end the wait; all of them, or none when they are not all known.
+    releaser_pids: tuple[int, ...] = ()
+    # What the owner, or who could end the wait, does: "stopped", "read fd 3 (pipe:[4712])"; empty when unknown.
+    owner_doing: str = ""

@@ -14,6 +14,7 @@ from freezeframe.judge.model import Snapshot, Verdict
 from freezeframe.judge.verdicts import (
     client_not_reading,
     client_not_sending,
+    deadlock,
     engine_holds,
     engine_http_blocked,
     engine_not_accepting,
@@ -45,6 +46,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (host_starved.rule,),
     (gpu_fault.rule, process_dead.rule, process_stopped.rule, process_uninterruptible.rule),
     (network_stalled.rule,),
+    (deadlock.rule,),
     (
         client_not_reading.rule,
         engine_http_blocked.rule,

@@ -143,7 +143,8 @@ class SymbolCache:
             return
         # A cache: where it cannot be written, the next look builds it again.
         with suppress(OSError):
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            if not os.path.isdir(self._folder):
+                os.mkdir(self._folder, 0o700)
             temporary = f"{self._folder}/{name}.{os.getpid()}"
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb") as file:

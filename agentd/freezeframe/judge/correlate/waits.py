@@ -1,0 +1,146 @@
+"""The wait-for graph: which threads can never go on, and the cycles among them.
+
+A thread waits for one of several others to act: for its lock's one owner, or for any thread of the processes that can
+end the wait. It is stuck for good when each of those is stuck for good, too. So: begin with every thread that waits
+without a timeout for parties that are all known, and take away, until nothing changes, each one that somebody outside
+can release. What is left is a deadlock, and has a cycle. A thread of which anything is unknown can act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from freezeframe.judge.model import Confidence, Lock, PythonThread, Snapshot, Waiter
+
+Level = Confidence.Level
+Party = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One thread, or asyncio task, that waits."""
+
+    # Process and thread.
+    party: Party
+    # Those any of which can end the wait.
+    releasers: frozenset[Party]
+    confidence: Confidence.Level
+    # What it waits for: kind of lock, address or object.
+    kind: str
+    what: str
+    operation: str
+    # Where it stands in the snapshot: "locks[3]".
+    ref: str
+
+
+def waits_of(snapshot: Snapshot) -> dict[Party, Wait]:
+    """Waits that end only when a known party acts."""
+    threads = {
+        process.pid: frozenset((process.pid, thread.tid) for thread in process.threads)
+        for process in snapshot.processes
+        # Of a process whose threads are not all listed, or that has just ended, nothing is concluded.
+        if not process.exited and process.threads and len(process.threads) >= process.thread_count
+    }
+    found: dict[Party, Wait] = {}
+    for index, lock in enumerate(snapshot.locks):
+        for waiter in lock.waiters:
+            wait = _wait(lock, waiter, index, threads)
+            if wait is not None:
+                found[wait.party] = wait
+    for wait in _for_interpreter_locks(snapshot.python_threads):
+        found.setdefault(wait.party, wait)
+    return found
+
+
+def _wait(lock: Lock, waiter: Waiter, index: int, threads: Mapping[int, frozenset[Party]]) -> Wait | None:
+    if not waiter.endless or not waiter.steady:
+        return None
+    party = lock.pid, waiter.tid
+    if lock.owner_confidence not in (Level.MEDIUM, Level.HIGH):
+        return None
+    if lock.owner_tid is not None:
+        releasers = frozenset({(lock.owner_pid or lock.pid, lock.owner_tid)})
+    elif lock.releaser_pids and all(pid in threads for pid in lock.releaser_pids):
+        # Who waits for bytes of his own process may wait for a signal, whose handler writes them.
+        if lock.pid in lock.releaser_pids:
+            return None
+        releasers = frozenset().union(*(threads[pid] for pid in lock.releaser_pids))
+    else:
+        return None
+    return Wait(
+        party=party,
+        releasers=releasers,
+        confidence=lock.owner_confidence,
+        kind=lock.kind,
+        what=lock.object or lock.address,
+        operation=waiter.operation,
+        ref=f"locks[{index}]",
+    )
+
+
+def _for_interpreter_locks(threads: Iterable[PythonThread]) -> Iterable[Wait]:
+    owners = {thread.pid: thread.tid for thread in threads if thread.owns_gil and thread.tid}
+    for index, thread in enumerate(threads):
+        if thread.waits_for_gil and thread.tid and thread.pid in owners and owners[thread.pid] != thread.tid:
+            yield Wait(
+                party=(thread.pid, thread.tid),
+                releasers=frozenset({(thread.pid, owners[thread.pid])}),
+                confidence=Level.HIGH,
+                kind="gil",
+                what="the interpreter lock",
+                operation="",
+                ref=f"python_threads[{index}]",
+            )
+
+
+def deadlocks(waits: Mapping[Party, Wait]) -> tuple[tuple[Wait, ...], ...]:
+    """Cycles of waits that nobody outside can end, each once, beginning with its lowest party."""
+    stuck = dict(waits)
+    changed = True
+    while changed:
+        free = [party for party, wait in stuck.items() if not wait.releasers <= stuck.keys()]
+        changed = bool(free)
+        for party in free:
+            del stuck[party]
+    cycles: list[tuple[Wait, ...]] = []
+    seen: set[Party] = set()
+    for start in sorted(stuck):
+        path: list[Party] = []
+        at = start
+        while at not in seen and at not in path:
+            path.append(at)
+            # Any releaser is stuck as well: the lowest one makes the same cycle found once.
+            at = min(stuck[at].releasers)
+        if at in path:
+            cycles.append(tuple(stuck[party] for party in _from_lowest(path[path.index(at) :])))
+        seen.update(path)
+    return tuple(cycles)
+
+
+def _from_lowest(cycle: list[Party]) -> list[Party]:
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]
+
+
+def behind(waits: Mapping[Party, Wait], cycle: Iterable[Wait]) -> tuple[Party, ...]:
+    """Parties that wait, over any number of others, for one of a cycle."""
+    held = {wait.party for wait in cycle}
+    members = set(held)
+    changed = True
+    while changed:
+        more = {party for party, wait in waits.items() if party not in held and wait.releasers <= held}
+        held |= more
+        changed = bool(more)
+    return tuple(sorted(held - members))
+
+
+def end_of_chain(waits: Mapping[Party, Wait], start: Party) -> tuple[Party, ...]:
+    """Parties from one on along whom it waits for alone, up to the one that holds up all."""
+    chain = [start]
+    while chain[-1] in waits:
+        releasers = waits[chain[-1]].releasers
+        if len(releasers) != 1 or (following := next(iter(releasers))) in chain:
+            break
+        chain.append(following)
+    return tuple(chain)

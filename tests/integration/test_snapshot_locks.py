@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from freezeframe.agentd.host import holders
+from freezeframe.judge.model import Confidence, Lock, Verdict
+from tests.support.children import PROGRAMS, child
+from tests.support.compiled import c_program, rust_program
+from tests.support.judged import deadlocks_of
+
+pytestmark = pytest.mark.needs("bpf", "gcc")
+
+Level = Confidence.Level
+# Where a process of another owner hides its descriptors, a pipe's holders are not known for sure.
+HIDDEN = os.geteuid() == 0 and bool(holders.find("/proc", {"pipe:[0]"}).unseen)
+
+
+@contextlib.contextmanager
+def scene(*command: str) -> Iterator[list[int]]:
+    """A program that prints "ready PID..." when all of its processes wait; gives their pids."""
+    with child(*command, ready=False) as process:
+        line = process.stdout.readline().split()
+        assert line[:1] == [b"ready"]
+        pids = [int(number) for number in line[1:]] or [process.pid]
+        yield pids
+
+
+def judged(*command: str, tries: int = 20, stands: Callable[[list[Verdict], tuple[Lock, ...]], bool] | None = None):
+    """The deadlock of a scene: looked for again until it stands, as a process says that it is ready just before."""
+    with scene(*command) as pids:
+        for _ in range(tries):
+            found, locks, kept = deadlocks_of(*pids)
+            assert not kept.misses
+            if stands(found, locks) if stands else found:
+                break
+        return found, locks, pids
+
+
+DEADLOCKS = {
+    # scene: threads of the cycle, processes, confidence, kinds.
+    "mutex": (2, 1, Level.HIGH, {"pthread_mutex"}),
+    "mutex-robust": (2, 1, Level.HIGH, {"pthread_mutex"}),
+    "ring": (3, 1, Level.HIGH, {"pthread_mutex"}),
+    "relock": (1, 1, Level.HIGH, {"pthread_mutex"}),
+    "rwlock": (2, 1, Level.HIGH, {"rwlock"}),
+    "pipes": (2, 2, Level.HIGH, {"pipe"}),
+    "sockets": (2, 2, Level.HIGH, {"socket"}),
+    "child-output": (2, 2, Level.MEDIUM, {"child", "pipe"}),
+    "posix": (2, 2, Level.HIGH, {"pipe", "posix"}),
+}
+
+
+@pytest.mark.parametrize("name", DEADLOCKS)
+def test_a_cycle_is_named(name: str) -> None:
+    threads, processes, confidence, kinds = DEADLOCKS[name]
+    found, locks, pids = judged(c_program("locks"), name)
+    if HIDDEN and kinds & {"pipe", "socket"}:
+        confidence = Level.MEDIUM
+    [verdict] = found
+    assert verdict.confidence is confidence
+    assert sorted(verdict.holder_pids) == sorted(pids[:processes])
+    cycle = verdict.evidence[0].text
+    assert cycle.count("▸") == threads
+    assert {lock.kind for lock in locks} == kinds
+    tids = re.findall(r"thread (\d+)", cycle)
+    assert tids[0] == tids[-1]
+    assert len(set(tids)) == threads
+
+
+@pytest.mark.needs("rustc")
+@pytest.mark.parametrize(("name", "threads"), [("mutex", 2), ("ring", 3), ("rwlock", 2)])
+def test_a_cycle_of_rust_is_named_with_less_confidence(name: str, threads: int) -> None:
+    [verdict], _, _ = judged(rust_program("locks"), name)
+    assert verdict.confidence is Level.MEDIUM
+    assert verdict.evidence[0].text.count("▸") == threads
+    assert "by the lock's address on its stack" in verdict.evidence[1].text
+
+
+def test_the_interpreter_lock_against_a_c_mutex() -> None:
+    [verdict], locks, _ = judged(sys.executable, str(PROGRAMS / "gil_and_mutex.py"), "deadlock")
+    assert verdict.confidence is Level.HIGH
+    assert {lock.kind for lock in locks} == {"gil", "pthread_mutex"}
+    assert "waits for the interpreter lock" in verdict.evidence[0].text
+
+
+LOOKALIKES = [
+    ("c", name)
+    for name in (
+        "chain",
+        "timed",
+        "owner-spins",
+        "owner-ended",
+        "owner-reads",
+        "conditions",
+        "semaphores",
+        "own-pipes",
+        "recursive",
+        "trylock",
+        "rwlock-writer",
+        "child-sleeps",
+        "flock",
+        "pipes-third",
+        "pipes-helper",
+        "sockets-timeout",
+    )
+]
+LOOKALIKES += [("rust", name) for name in ("third", "main", "statics")]
+LOOKALIKES += [("python", name) for name in ("sleeps", "locks", "busy")]
+
+
+@pytest.mark.needs("rustc")
+@pytest.mark.parametrize(("language", "name"), LOOKALIKES)
+def test_no_cycle_is_named_where_there_is_none(language: str, name: str) -> None:
+    commands = {
+        "c": lambda: (c_program("locks"), name),
+        "rust": lambda: (rust_program("locks"), name),
+        "python": lambda: (sys.executable, str(PROGRAMS / "gil_and_mutex.py"), name),
+    }
+    found, _, _ = judged(*commands[language](), tries=3)
+    assert found == []
+
+
+OWNERS = {
+    # scene: kind, and what its owner does.
+    "chain": ("pthread_mutex", "clock_nanosleep"),
+    "owner-reads": ("pthread_mutex", "read fd"),
+    "recursive": ("pthread_mutex", "clock_nanosleep"),
+    "rwlock-writer": ("rwlock", "clock_nanosleep"),
+}
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_the_owner_of_a_lock_and_what_it_does(name: str) -> None:
+    kind, doing = OWNERS[name]
+
+    def owned(locks: tuple[Lock, ...]) -> list[Lock]:
+        return [lock for lock in locks if lock.kind == kind and lock.owner_doing.startswith(doing)]
+
+    _, locks, _ = judged(c_program("locks"), name, stands=lambda _, locks: bool(owned(locks)))
+    assert owned(locks)
+    assert {lock.owner_confidence for lock in owned(locks)} == {Level.HIGH}
+
+
+def test_other_waits_say_what_they_are_for() -> None:
+    for name, kind in (
+        ("conditions", "condvar"),
+        ("semaphores", "semaphore"),
+        ("flock", "flock"),
+        ("own-pipes", "pipe"),
+    ):
+        _, locks, _ = judged(c_program("locks"), name, stands=lambda _, locks: bool(locks))
+        assert {lock.kind for lock in locks} == {kind}
+    _, [lock], [parent, waiter] = judged(c_program("locks"), "flock", stands=lambda _, locks: bool(locks))
+    assert (lock.pid, lock.owner_pid, lock.owner_confidence) == (waiter, parent, Level.MEDIUM)
