@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from freezeframe.agentd.collectors.contract import UnavailableError
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
 from freezeframe.agentd.host import Host, procfs, py_spy
 from freezeframe.agentd.jobs import Target
@@ -169,25 +168,32 @@ def test_a_py_spy_on_path_is_never_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert not marker.exists()
 
 
-def test_without_py_spy_or_with_an_old_one_it_says_what_to_install(
+def test_without_py_spy_or_with_an_old_one_our_own_walker_reads_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def absent(name: str) -> metadata.Distribution:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(metadata, "distribution", absent)
-    with pytest.raises(UnavailableError, match="py-spy is not installed") as caught:
-        look(os.getpid())
-    assert caught.value.hint == "pip install 'freezeframe[agent]'"
-    info = tmp_path / "py_spy-0.3.14.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.3.14\n")
-    monkeypatch.setattr(metadata, "distribution", lambda _name: metadata.PathDistribution(info))
-    with pytest.raises(UnavailableError, match=r"py-spy 0\.3\.14 is too old: 0\.4\.1 is needed"):
-        look(os.getpid())
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.4.3\n")
-    with pytest.raises(UnavailableError, match="without its program"):
-        look(os.getpid())
+    def alone() -> tuple[str, str]:
+        kept = look(process.pid)
+        assert {thread.source for thread in kept.snapshot().python_threads} == {"walker"}
+        assert_known_stacks(kept, process.pid)
+        (told,) = kept.partials
+        return told
+
+    with program("python_stacks.py") as process:
+        settled(process.pid)
+        monkeypatch.setattr(metadata, "distribution", absent)
+        ours = "stacks are our own walker's alone"
+        install = "pip install 'freezeframe[agent]'"
+        assert alone() == (f"py-spy is not installed in the agent's environment: {ours}", install)
+        info = tmp_path / "py_spy-0.3.14.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.3.14\n")
+        monkeypatch.setattr(metadata, "distribution", lambda _name: metadata.PathDistribution(info))
+        assert alone() == (f"py-spy 0.3.14 is too old: 0.4.1 is needed: {ours}", install)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-spy\nVersion: 0.4.3\n")
+        assert alone() == (f"py-spy 0.4.3 is installed without its program: {ours}", install)
 
 
 def script(path: Path, text: str) -> str:

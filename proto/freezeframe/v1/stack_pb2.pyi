@@ -72,7 +72,7 @@ class PythonThread(google.protobuf.message.Message):
     cpu_ms_delta: builtins.float
     """CPU time between the looks, milliseconds; absent when unknown."""
     source: builtins.str
-    """Who read the stack: "walker" (the agent itself), "py-spy"; empty in files of older writers, which is py-spy."""
+    """Who read the stack: "walker" (the agent itself), "py-spy", "both" (they agree); empty in files of older writers."""
     doubt: builtins.str
     """Why the stack may be wrong, such as what the other reader shows instead; empty when nothing speaks against it."""
     waits_for_gil: builtins.bool

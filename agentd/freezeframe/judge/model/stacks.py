@@ -41,7 +41,7 @@ class PythonThread:
     frames_after: tuple[Frame, ...] = ()
     # CPU time between the looks, milliseconds; absent when unknown.
     cpu_ms_delta: float | None = None
-    # Who read the stack: "walker" (the agent itself), "py-spy"; empty in files of older writers, which is py-spy.
+    # Who read the stack: "walker" (the agent itself), "py-spy", "both" (they agree); empty in files of older writers.
     source: str = ""
     # Why the stack may be wrong, such as what the other reader shows instead; empty when nothing speaks against it.
     doubt: str = ""
