@@ -103,6 +103,36 @@ def router_that_queues() -> Scene:
     return scene
 
 
+def router_at_its_limit() -> Scene:
+    scene = router_that_queues()
+    (router,) = [p.pid for p in scene.processes.values() if p.title == "sglang::router"]
+    scene.metric(router, "smg_admission_queue_depth", 26)
+    return scene
+
+
+def stalled_batch(kind: str, function: str) -> Scene:
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine(kind)
+    if kind == "decode":
+        scene.idle(harness, router, 30, age_ms=12_000)
+        scene.idle(router, engine, 30, age_ms=12_000)
+    else:
+        scene.owed(harness, router, 30, age_ms=12_000)
+        scene.owed(router, engine, 30, age_ms=12_000)
+    scene.gauges(engine)
+    frames = tuple(Frame(function=f, file="managers/scheduler.py", line=240) for f in (function, "run_batch"))
+    scene.stack(engine.scheduler, frames)
+    return scene
+
+
+def stalled_decode() -> Scene:
+    return stalled_batch("decode", "forward_decode")
+
+
+def stalled_prefill() -> Scene:
+    return stalled_batch("", "forward_extend")
+
+
 def router_that_does_not_accept() -> Scene:
     scene = Scene()
     harness, router, engine = scene.client(), scene.router(), scene.engine()
@@ -195,6 +225,9 @@ WEDGED: dict[str, tuple[Verdict.Code, Builder]] = {
         (Code.ENGINE_NOT_ACCEPTING, full_accept_queue),
         (Code.SCHEDULER_QUEUE, queue_that_stands),
         (Code.ROUTER_HOLDS, router_that_queues),
+        (Code.ROUTER_QUEUE, router_at_its_limit),
+        (Code.DECODE_STALLED, stalled_decode),
+        (Code.PREFILL_STALLED, stalled_prefill),
         (Code.ROUTER_NOT_ACCEPTING, router_that_does_not_accept),
         (Code.ROUTER_NO_WORKERS, router_without_workers),
         (Code.PROCESS_STOPPED, stopped_router),

@@ -131,3 +131,14 @@ def test_tokens_of_a_stray_are_not_work_on_the_others():
         verdict = scene.verdict()
         assert verdict.code is code
         assert [(a.pid, a.stray, a.tokens_per_s) for a in verdict.attribution][1] == (stray, True, 50)
+
+
+def test_lookalike_websockets_on_which_the_client_spoke_last():
+    scene = Scene()
+    scene.router()
+    engine = scene.engine()
+    scene.owed(scene.client(), engine, 4, age_ms=60_000)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.ENGINE_HOLDS
+    scene.metric(engine.http, "sglang:http_requests_active", 0, method="POST", endpoint="/v1/chat/completions")
+    assert scene.verdict().code is Code.UNDETERMINED

@@ -64,3 +64,11 @@ def test_oom_kill_of_a_process_of_the_path():
     scene, _, engine = starving()
     snapshot = replace(scene.snapshot(), kernel_events=(KernelEvent(kind="oom", age_ms=4_000, pid=engine.detokenizer),))
     assert conclude(snapshot).verdict.code is Code.HOST_STARVED
+
+
+def test_a_quota_holds_back_all_of_its_cgroup():
+    scene, _, engine = starving()
+    whole = (engine.http, engine.scheduler, engine.detokenizer)
+    throttle = Throttle(cgroup="/pod", pids=whole, throttled_periods_delta=10, periods_delta=10)
+    scene.host = replace(scene.host, throttles=(throttle,))
+    assert scene.verdict().holder_pids == whole

@@ -12,6 +12,7 @@ from tests.support.scene import Engine, Scene
 Code = Verdict.Code
 Role = Process.Role
 Level = Confidence.Level
+Role = Process.Role
 
 
 def stuck(window_ms: float = 1000.0) -> tuple[Scene, int, int, Engine]:
@@ -126,3 +127,26 @@ def test_near_miss_uninterruptible_with_switches_or_with_one_look():
     scene, _, _, engine = stuck(0.0)
     scene.state(engine.scheduler, "D")
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_one_frozen_cgroup_is_one_finding():
+    scene, _, _, engine = stuck()
+    whole = (engine.http, engine.scheduler, engine.detokenizer)
+    for pid in whole:
+        scene.change(pid, frozen=True, cgroup="/pod1")
+    snapshot = scene.conclude()
+    assert [(f.code, f.holder_pids) for f in snapshot.findings] == [(Code.PROCESS_STOPPED, whole)]
+    assert "and 2 others of its cgroup are in a frozen cgroup; 30 requests wait behind it" in snapshot.verdict.summary
+
+
+def test_a_zombie_ended_before_the_capture():
+    scene, _, _, engine = stuck()
+    scene.state(engine.scheduler, "Z")
+    scene.change(engine.scheduler, exited=True)
+    assert "is a zombie" in scene.verdict().summary
+
+
+def test_lookalike_a_part_of_an_engine_that_was_ended_as_a_whole():
+    scene, _, _, _ = stuck()
+    scene.process(Role.SCHEDULER, "sglang::schedul", state="Z", exited=True, parent_pid=1)
+    assert scene.verdict().code is not Code.PROCESS_DEAD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.model.stacks import Frame
 from tests.support.scene import Scene
 
 Code = Verdict.Code
@@ -140,3 +141,15 @@ def test_missing_sockets_are_undetermined_and_named():
     verdict = scene.lose("snapshot_sockets").verdict()
     assert verdict.code is Code.UNDETERMINED
     assert verdict.unknowns == ("snapshot_sockets ran out of time: looking",)
+
+
+def test_a_slow_batch_is_not_called_idle():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.idle(scene.client(), router, 3, age_ms=1_500)
+    scene.idle(router, engine, 3, age_ms=1_500)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.IDLE
+    frames = tuple(Frame(function=f, file="managers/scheduler.py", line=1) for f in ("forward_decode", "run_batch"))
+    scene.stack(engine.scheduler, frames)
+    assert scene.verdict().code is Code.UNDETERMINED

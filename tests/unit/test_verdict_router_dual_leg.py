@@ -149,3 +149,14 @@ def test_lookalike_router_that_sends_decode_after_prefill():
 def test_unseen_sockets_prove_nothing():
     scene, *_ = wedged()
     assert scene.lose("snapshot_sockets").verdict().code is Code.UNDETERMINED
+
+
+def test_a_decode_engine_that_is_gone_is_known_by_the_routers_word():
+    scene = Scene()
+    harness, router, prefill = scene.client(), scene.router(), scene.engine("prefill")
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, prefill, 30, age_ms=5_000)
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene.metric(router, "router_worker_healthy", 1, worker="http://127.0.0.1:31999", worker_type="decode")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids, verdict.explains) == (Code.ROUTER_DUAL_LEG, (router,), 30)

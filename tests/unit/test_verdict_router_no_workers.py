@@ -65,3 +65,20 @@ def test_lookalike_no_worker_registered_yet():
     scene = Scene()
     scene.router()
     assert scene.verdict().code is Code.IDLE
+
+
+def test_a_young_router_whose_breakers_opened():
+    scene, router, workers = routed()
+    scene.change(router, age_ms=4_000)
+    for worker in workers:
+        scene.metric(router, "smg_worker_cb_state", 1, worker=worker)
+    scene.metric(router, "smg_worker_retries_exhausted_total", 56, delta=3)
+    assert scene.verdict().code is Code.ROUTER_NO_WORKERS
+
+
+def test_lookalike_a_young_router_that_has_not_seen_its_workers_healthy_yet():
+    scene, router, workers = routed()
+    scene.change(router, age_ms=4_000)
+    for worker in workers:
+        scene.metric(router, "smg_worker_health", 0, worker=worker)
+    assert scene.verdict().code is Code.IDLE

@@ -40,3 +40,18 @@ def test_lookalike_health_checks():
     scene, router, engine = routed()
     scene.owed(router, engine, 1, age_ms=4_000)
     assert scene.verdict().code is Code.IDLE
+
+
+def test_answers_that_stalled_and_that_nobody_waits_for():
+    scene, router, engine = routed()
+    scene.idle(router, engine, 30, age_ms=12_000)
+    scene.gauges(engine, running=30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids, verdict.confidence) == (Code.ZOMBIE_UPSTREAM, (router,), Level.HIGH)
+
+
+def test_near_miss_an_engine_that_keeps_idle_connections_for_long():
+    scene, router, engine = routed()
+    scene.idle(router, engine, 30, age_ms=12_000)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.UNDETERMINED

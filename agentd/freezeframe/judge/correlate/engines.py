@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
-from freezeframe.judge.correlate.stacks import in_idle_sleep, rests_in_scheduler
+from freezeframe.judge.correlate.stacks import in_idle_sleep, in_one_batch, main_thread, rests_in_scheduler
 from freezeframe.judge.correlate.thresholds import ASLEEP, GAUGE_STALE_MS, RESTING_WAKES
 from freezeframe.judge.model import Metric, Process, PythonThread
 
@@ -64,7 +64,10 @@ def find_engines(
         streams = sum(c.streaming and c.server_pid in http for c in connections)
         wakes = _wakes(members, window_ms)
         asleep = _asleep(members, python_threads, wakes)
-        busy, reason, refs = _busy(members, process_index, gauges, streams, asleep, python_threads, window_ms)
+        # While anything comes out, two looks at one place are two batches.
+        comes_out = bool(streams or gauges.tokens_delta)
+        batch, batch_refs = ("", ()) if comes_out else _batch(members, python_threads)
+        busy, reason, refs = _busy(members, process_index, gauges, streams, asleep, batch, python_threads, window_ms)
         engines.append(
             Engine(
                 pid=leader if leader in http else http[0],
@@ -78,6 +81,8 @@ def find_engines(
                 busy_refs=refs,
                 wakes_per_s=wakes,
                 asleep=asleep and not gauges.tokens_delta,
+                batch=batch,
+                batch_refs=batch_refs,
                 streams=streams,
             )
         )
@@ -116,6 +121,7 @@ def _busy(
     gauges: Gauges,
     streams: int,
     asleep: bool,
+    batch: str,
     python_threads: Sequence[PythonThread],
     window_ms: float,
 ) -> tuple[bool | None, str, tuple[str, ...]]:
@@ -133,8 +139,9 @@ def _busy(
     if gauges.running and not asleep:
         return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
     schedulers = [p for p in members if p.role in {Role.SCHEDULER, Role.WORKER}]
-    if not schedulers:
-        return None, "no scheduler process was seen", ()
+    if batch or not schedulers:
+        where = f"its scheduler is in {batch} at both looks" if batch else "no scheduler process was seen"
+        return None, where, ()
     reasons, refs = [], []
     for process in schedulers:
         how = rests_in_scheduler(process.pid, python_threads)
@@ -145,6 +152,17 @@ def _busy(
         reasons.append(f"scheduler {process.pid} {how}")
         refs.append(f"processes[{process_index[process.pid]}]")
     return False, ", ".join(reasons), tuple(refs)
+
+
+def _batch(members: Sequence[Process], python_threads: Sequence[PythonThread]) -> tuple[str, tuple[str, ...]]:
+    for process in members:
+        if process.role not in {Role.SCHEDULER, Role.WORKER}:
+            continue
+        frame, entry = in_one_batch(process.pid, python_threads), main_thread(process.pid, python_threads)
+        if frame is not None and entry is not None:
+            place = f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
+            return place, (f"python_threads[{entry[0]}]",)
+    return "", ()
 
 
 def _wakes(members: Sequence[Process], window_ms: float) -> float | None:

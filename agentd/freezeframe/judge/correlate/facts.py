@@ -151,6 +151,10 @@ class Engine:
     busy_refs: tuple[str, ...]
     # Wake-ups per second of its schedulers' main threads over the window, the most of any; absent when unknown.
     wakes_per_s: float | None = None
+    # Where the main thread of a scheduler or worker of it is, the same at both looks, when that is in a batch that it
+    # runs, and nothing comes out of it: "forward_decode (scheduler.py:240)"; with references.
+    batch: str = ""
+    batch_refs: tuple[str, ...] = ()
     # Answers in progress on its connections; two looks only.
     streams: int = 0
     # Every scheduler of it was seen in its idle sleep over the whole window, which only empty queues allow.

@@ -35,6 +35,9 @@ _SCHEDULER_RESTS = frozenset(
 # `on_idle` goes on to it only when every queue is empty.
 _IDLE_SLEEP = (("maybe_sleep", ""),)
 
+# A scheduler's main thread, or a worker's, that runs a batch: SGLang's and vLLM's.
+_BATCH = frozenset({"run_batch", "forward_batch_generation", "execute_model"})
+
 # Frames of a thread that waits for a connection of its own pool, or for a lock before it sends.
 _POOL_WAITS = (
     ("_get_conn", "urllib3/connectionpool.py"),
@@ -93,6 +96,18 @@ def in_idle_sleep(pid: int, threads: Sequence[PythonThread]) -> bool:
         return False
     looks = (entry[1].frames, entry[1].frames_after or entry[1].frames)
     return all(any(_matches(frame, _IDLE_SLEEP) for frame in frames) for frames in looks)
+
+
+def in_one_batch(pid: int, threads: Sequence[PythonThread]) -> Frame | None:
+    """The innermost frame of a scheduler's main thread that runs a batch, the same at both looks; None otherwise.
+
+    Looks that see two batches, one after the other, may be the same too.
+    """
+    entry = main_thread(pid, threads)
+    if entry is None or not entry[1].same_at_second_look:
+        return None
+    frames = entry[1].frames
+    return frames[0] if any(frame.function.rpartition(".")[2] in _BATCH for frame in frames) else None
 
 
 def waits_before_sending(thread: PythonThread) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.verdicts._proof import leg_kind, stuck
+from freezeframe.judge.verdicts._proof import leg_kind, stuck, worker_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ def router_legs(facts: Facts, router: int) -> tuple[Leg, Leg] | None:
     kinds: dict[str, list[Connection]] = {}
     for connection in facts.from_client(router):
         kinds.setdefault(leg_kind(facts, connection), []).append(connection)
-    # A leg without any connection is known by an engine of its kind on this host.
-    known = {*kinds, *(engine.kind for engine in facts.engines)}
+    # A leg without any connection is known by an engine of its kind on this host, or by the router's word.
+    known = {*kinds, *(engine.kind for engine in facts.engines), *worker_kinds(facts, router).values()}
     if not {"prefill", "decode"} <= known:
         return None
     prefill, decode = (_leg(facts, kind, kinds.get(kind, [])) for kind in ("prefill", "decode"))

@@ -8,13 +8,19 @@ from itertools import pairwise
 from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.stacks import blocked_in, main_thread, rests_in_loop
-from freezeframe.judge.correlate.thresholds import LONG_MS, STARVED
+from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED
 from freezeframe.judge.model import Frame, Process, PythonThread
 
 _CAN_RUN = frozenset({"R", "S", "I"})
 
 # Routers that send both legs of a disaggregated request at once. Others send decode's after prefill's is over.
 _BOTH_LEGS_AT_ONCE = frozenset({"sglang-router", "smg"})
+
+# Engines that serve with uvicorn and its keep-alive of 5 s.
+_UVICORN = frozenset({"sglang", "vllm"})
+
+# What a router's list of workers becomes.
+_WORKER = "router_worker_healthy"
 
 
 def stuck(connections: Iterable[Connection], *debts: Debt) -> list[Connection]:
@@ -63,6 +69,25 @@ def for_clients(facts: Facts, waiting: Iterable[Connection]) -> int:
 def sockets_seen(facts: Facts, *pids: int) -> bool:
     """Whether what is not among the sockets of these processes is known not to be there."""
     return bool(pids) and facts.collected("snapshot_sockets", pids)
+
+
+def stalled(facts: Facts, engine: Engine) -> list[Connection]:
+    """Connections of an engine that are open and quiet for too long to be idle: answers that may have stalled.
+
+    Only of engines whose HTTP server is known to close what is idle (uvicorn, after 5 s).
+    """
+    known = facts.processes.get(engine.pid)
+    if known is None or known.product not in _UVICORN:
+        return []
+    return [
+        c
+        for c in facts.to_server(*engine.http_pids)
+        if c.debt is Debt.NONE
+        and not (c.closed_by_server or c.closed_by_client)
+        and c.last_down_ms is not None
+        and c.quiet_ms is not None
+        and c.quiet_ms > ENGINE_KEEP_ALIVE_MS
+    ]
 
 
 def gets_bytes(connections: Iterable[Connection]) -> bool:
@@ -125,17 +150,24 @@ def sends_both_legs(facts: Facts, router: int) -> bool:
 def leg_kind(facts: Facts, connection: Connection) -> str:
     """Kind of engine that an upstream connection leads to: "prefill", "decode", "engine"; empty when unknown.
 
-    An engine on another host is known by the router's own flags, where these are known.
+    An engine on another host is known by what the router says of its workers, or by the router's own flags.
     """
     engine = facts.engine_of(connection.server_pid)
     if engine is not None:
         return engine.kind
-    router = facts.processes.get(connection.client_pid or 0)
-    argv = router.argv if router is not None else ()
-    for flag, value in pairwise(argv):
-        if flag in {"--prefill", "--decode"} and _address(value) == connection.server_address:
-            return flag[2:]
-    return ""
+    return worker_kinds(facts, connection.client_pid).get(connection.server_address, "")
+
+
+def worker_kinds(facts: Facts, router: int | None) -> dict[str, str]:
+    """Address with port -> "prefill" or "decode", of the workers that a router has, on whatever host."""
+    known = facts.processes.get(router or 0)
+    argv = known.argv if known is not None else ()
+    kinds = {_address(value): flag[2:] for flag, value in pairwise(argv) if flag in {"--prefill", "--decode"}}
+    for metric in facts.snapshot.metrics:
+        labels = dict(metric.labels)
+        if metric.pid == router and metric.name == _WORKER and labels.get("worker_type") in {"prefill", "decode"}:
+            kinds[_address(labels.get("worker", ""))] = labels["worker_type"]
+    return kinds
 
 
 def _address(url: str) -> str:

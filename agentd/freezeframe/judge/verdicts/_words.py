@@ -59,7 +59,9 @@ def who(facts: Facts, connections: Iterable[Connection]) -> str:
 def _in_front(facts: Facts, connections: Iterable[Connection]) -> list[Connection]:
     found = list(connections)
     routers = {c.client_pid for c in found if c.client_pid in facts.routers}
-    behind = [c for router in routers for c in facts.to_server(router or 0) if is_stuck(c)]
+    open_to = [c for router in routers for c in facts.to_server(router or 0) if not c.closed_by_client]
+    # Of an answer that has begun nobody is owed the next byte: then all that are open to the router may wait.
+    behind = [c for c in open_to if is_stuck(c)] or ([] if any(map(is_stuck, found)) else open_to)
     direct = [c for c in found if c.client_pid not in routers]
     return [*behind, *direct] if behind else found
 
@@ -67,6 +69,11 @@ def _in_front(facts: Facts, connections: Iterable[Connection]) -> list[Connectio
 def oldest(connections: Iterable[Connection]) -> float | None:
     """Age of the oldest debt."""
     return max((c.age_ms for c in connections if c.age_ms is not None), default=None)
+
+
+def quietest(connections: Iterable[Connection]) -> float | None:
+    """For how long no byte has moved on the quietest of them."""
+    return max((c.quiet_ms for c in connections if c.quiet_ms is not None), default=None)
 
 
 def evidence(text: str, *refs: str) -> Evidence:

@@ -15,7 +15,8 @@ Of a disaggregated pair the other leg decides:
 HIGH when two looks, a resting scheduler, numbers and both ends agree; LOW when the engine exports no numbers.
 
 Lookalikes: a long prefill (no token is counted until it is over, and its scheduler does not rest); a queue that moves;
-health checks of the router, for which no client waits; an idle scheduler at 100 % CPU, which proves nothing.
+health checks of the router, for which no client waits; websockets on which the client spoke last, which SGLang's HTTP
+layer does not count as requests; an idle scheduler at 100 % CPU, which proves nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served, Debt.ANSWER)
     age = oldest(waiting)
-    explains = for_clients(facts, waiting)
-    if not explains or not runs(facts, *engine.pids) or not resting(facts, engine, age):
+    explains = min(for_clients(facts, waiting), _counted(engine, len(waiting)))
+    if not explains or engine.batch or not runs(facts, *engine.pids) or not resting(facts, engine, age):
         return None
     for pid in engine.http_pids:
         found = intake(facts, pid)
@@ -96,6 +97,11 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         ),
         explains=explains,
     )
+
+
+def _counted(engine: Engine, seen: int) -> int:
+    """How many of the requests that were seen its HTTP layer counts too, where it counts any: a websocket is none."""
+    return seen if engine.gauges.http_active is None else min(seen, round(engine.gauges.http_active))
 
 
 def _queues_clear(engine: Engine) -> bool:

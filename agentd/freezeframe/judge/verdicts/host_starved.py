@@ -2,7 +2,8 @@
 
 Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself:
 - CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
-  window, while the host's CPU pressure or its cgroup's throttling in the window is high;
+  window, while the host's CPU pressure or its cgroup's throttling in the window is high. A quota holds back all of its
+  cgroup, so all its processes of the path are named;
 - memory: a process of the path was killed for memory in this window or is named by the kernel's log after the oldest
   stuck request began, or all tasks stalled for memory for half of the window.
 MEDIUM: starvation slows, and another cause may sit behind it.
@@ -14,7 +15,7 @@ as evidence only.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Facts
-from freezeframe.judge.model import Confidence, Evidence, Host, Process, Verdict
+from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._proof import starved
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
@@ -38,7 +39,10 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     held = [p for p in hungry if _cpu(host, p)]
     if held:
         proved = tuple(e for p in held for e in (_runnable(facts, p), *_cpu(host, p)))
-        return (_verdict(facts, host, "CPU", held, proved),)
+        # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
+        groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
+        of = [p for p in on_path if p in held or any(p.pid in t.pids for t in host.throttles if t.cgroup in groups)]
+        return (_verdict(facts, host, "CPU", of, proved),)
     killed = _oom(facts, on_path)
     if killed:
         return (_verdict(facts, host, "memory", on_path, killed),)
@@ -51,14 +55,17 @@ def _cpu(host: Host, p: Process) -> tuple[Evidence, ...]:
         for pressure in host.pressure
         if pressure.resource == "cpu" and not pressure.cgroup and (pressure.some_window or 0) >= _CPU_SOME
     ]
-    for throttle in host.throttles:
-        if p.pid not in throttle.pids or not throttle.periods_delta:
-            continue
-        share = (throttle.throttled_periods_delta or 0) / throttle.periods_delta
-        if share >= _THROTTLED:
+    for index, throttle in enumerate(host.throttles):
+        if p.pid in throttle.pids and (share := _throttled(throttle)):
             text = f"cgroup {throttle.cgroup} was held back in {share:.0%} of its periods"
-            found.append(evidence(text, f"host.throttles[{host.throttles.index(throttle)}]"))
+            found.append(evidence(text, f"host.throttles[{index}]"))
     return tuple(found)
+
+
+def _throttled(throttle: Throttle) -> float:
+    """Share of the periods in which this cgroup was held back; 0 when that is too few to explain anything."""
+    share = (throttle.throttled_periods_delta or 0) / (throttle.periods_delta or 1)
+    return share if share >= _THROTTLED else 0.0
 
 
 def _oom(facts: Facts, on_path: list[Process]) -> tuple[Evidence, ...]:

@@ -1,8 +1,8 @@
 """IDLE: no request in flight anywhere.
 
 Proof: no connection of a client is owed, unread or streaming, no upstream connection is owed but for what may be a
-young health check, and no scheduler says that it has requests while a
-connection to it is open.
+young health check, and no scheduler says that it has requests, or is seen to run a batch, while a connection to it is
+open.
 An answer that stalled is quiet like an idle connection. So a connection to an engine that is open and quiet for longer
 than the engine's HTTP server keeps idle ones open takes the proof away.
 HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets that were not seen.
@@ -11,14 +11,12 @@ HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Debt, Engine, Facts
-from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, HEALTH_CHECK_MS
+from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.verdicts._proof import stalled
 from freezeframe.judge.verdicts._words import count, evidence, process_ref
 
 Level = Confidence.Level
-
-# Engines that serve with uvicorn and its keep-alive of 5 s.
-_UVICORN = frozenset({"sglang", "vllm"})
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -31,7 +29,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         young = connection.age_ms is not None and connection.age_ms < HEALTH_CHECK_MS
         if (connection.owed and not young) or connection.debt is Debt.UNDELIVERED or connection.streaming:
             return ()
-    if any(_has_work(facts, engine) for engine in facts.engines) or stalled(facts):
+    if any(_has_work(facts, engine) or stalled(facts, engine) for engine in facts.engines):
         return ()
     told = [engine for engine in facts.engines if engine.accounted]
     level = Level.LOW if not facts.two_looks else Level.HIGH if told == list(facts.engines) else Level.MEDIUM
@@ -58,24 +56,11 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _has_work(facts: Facts, engine: Engine) -> bool:
-    """Whether its scheduler says so, and a connection is open on which the answer could go out.
+    """Whether its scheduler says so, or its stack, and a connection is open on which the answer could go out.
 
     SGLang writes its gauges at batches and every 30 s when idle: what they say may be over.
     """
     gauges = engine.gauges
-    if engine.asleep or not (gauges.running or gauges.waiting or gauges.handover):
+    if engine.asleep or not (gauges.running or gauges.waiting or gauges.handover or engine.batch):
         return False
     return any(not c.closed_by_server and not c.closed_by_client for c in facts.to_server(*engine.http_pids))
-
-
-def stalled(facts: Facts) -> int:
-    """Connections to engines that are quiet for too long to be idle: answers that may have stalled."""
-    found = 0
-    for connection in facts.connections:
-        server = facts.processes.get(connection.server_pid or 0)
-        if server is None or server.product not in _UVICORN or facts.engine_of(server.pid) is None:
-            continue
-        lives = connection.debt is Debt.NONE and not connection.closed_by_server and not connection.closed_by_client
-        asked = connection.last_down_ms is not None
-        found += lives and asked and connection.quiet_ms is not None and connection.quiet_ms > ENGINE_KEEP_ALIVE_MS
-    return found

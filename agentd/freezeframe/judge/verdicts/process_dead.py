@@ -4,6 +4,7 @@ Proof: its state is Z or X, or the capture held it and it ended. The kernel says
 Clients end whenever they are done and are left out, and so is what ended with nobody connected to it or its engine: a
 router or an engine of somebody else on this host, ended on purpose. A process that was gone before the capture leaves
 nothing here: the engine it belonged to, or a leg that is missing, tells of it.
+Lookalike: a part of an engine that was ended as a whole, before init takes it from the table.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from freezeframe.judge.verdicts._processes import hop_of, path_processes, waitin
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref, socket_refs
 
 Level = Confidence.Level
+Role = Process.Role
+
+_PARTS = frozenset({Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER, Role.DETOKENIZER})
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -31,7 +35,8 @@ def _is_connected(facts: Facts, p: Process) -> bool:
 
 def _verdict(facts: Facts, p: Process) -> Verdict:
     waiting = waiting_for(facts, p)
-    how = "ended during the capture" if p.exited else "is a zombie: it has ended and its parent has not noticed"
+    zombie = p.state in {"Z", "X"}
+    how = "is a zombie: it has ended and its parent has not noticed" if zombie else "ended during the capture"
     proved = [evidence(f"{process(facts, p.pid)} {how}", *process_ref(facts, p.pid))]
     if waiting:
         proved.append(evidence(f"{count(len(waiting), 'request')} wait behind it", *socket_refs(waiting)))

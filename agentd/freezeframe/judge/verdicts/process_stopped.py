@@ -19,8 +19,12 @@ Level = Confidence.Level
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
-    """One verdict per stopped process."""
-    return tuple(_verdict(facts, p) for p in path_processes(facts) if not p.exited and _stopped(p))
+    """One verdict per stopped process, and one for all that are in one frozen cgroup."""
+    stopped = [p for p in path_processes(facts) if not p.exited and _stopped(p)]
+    groups: dict[str | int, list[Process]] = {}
+    for p in stopped:
+        groups.setdefault(p.cgroup if p.frozen and p.cgroup else p.pid, []).append(p)
+    return tuple(_verdict(facts, group) for group in groups.values())
 
 
 def _stopped(p: Process) -> bool:
@@ -28,7 +32,8 @@ def _stopped(p: Process) -> bool:
     return p.frozen or (p.state in {"T", "t"} and after in {"", "T", "t"})
 
 
-def _verdict(facts: Facts, p: Process) -> Verdict:
+def _verdict(facts: Facts, group: list[Process]) -> Verdict:
+    p = max(group, key=lambda each: len(waiting_for(facts, each)))
     waiting = waiting_for(facts, p)
     if p.frozen:
         how, mend = "in a frozen cgroup", f"Thaw its cgroup {p.cgroup or '(unknown)'}: write 0 to cgroup.freeze."
@@ -36,17 +41,22 @@ def _verdict(facts: Facts, p: Process) -> Verdict:
         how, mend = f"held by a tracer (pid {p.tracer_pid})", f"Detach the debugger, pid {p.tracer_pid}."
     else:
         how, mend = "stopped by a signal", f"Let it go on: kill -CONT {p.pid}; find who sent SIGSTOP or SIGTSTP."
-    proved = [evidence(f"{process(facts, p.pid)} is {how}, state {p.state}", *process_ref(facts, p.pid))]
+    proved = [
+        evidence(f"{process(facts, each.pid)} is {how}, state {each.state}", *process_ref(facts, each.pid))
+        for each in group
+    ]
+    others = f" and {count(len(group) - 1, 'other')} of its cgroup" if len(group) > 1 else ""
     if waiting:
         text = f"{count(len(waiting), 'request')} wait behind it, the oldest for {seconds(oldest(waiting))}"
         proved.append(evidence(text, *socket_refs(waiting)))
+    verb = "are" if len(group) > 1 else "is"
     behind = f"; {count(len(waiting), 'request')} wait behind it" if waiting else ""
     passing = p.state == "t" and not p.frozen and not facts.two_looks
     return Verdict(
         code=Verdict.Code.PROCESS_STOPPED,
         hop=hop_of(facts, p),
-        holder_pids=(p.pid,),
-        summary=f"The {hop_of(facts, p)} process {process(facts, p.pid)} is {how}{behind}.",
+        holder_pids=tuple(each.pid for each in group),
+        summary=f"The {hop_of(facts, p)} process {process(facts, p.pid)}{others} {verb} {how}{behind}.",
         confidence=Level.MEDIUM if passing else Level.HIGH,
         evidence=tuple(proved),
         next_steps=(mend,),

@@ -3,7 +3,7 @@
 Proof by the router's own gauges: of one kind of worker (prefill, decode, or all where kinds are not known) each one is
 unhealthy, or its circuit breaker is open. An open breaker closes by itself only when a request tries it, so it counts
 only while requests are refused: the counter of exhausted retries moved in the window, or the log told of it in the
-last minute. HIGH with such refusals; MEDIUM by health alone.
+last minute. HIGH with such refusals; MEDIUM by health alone, and then only of a router that is past its start.
 
 No request hangs in this state, so it explains none.
 Lookalikes: one of several workers out; a breaker half open; workers that were removed (-1); a router without workers
@@ -45,16 +45,15 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _router(facts: Facts, router: int) -> Verdict | None:
-    if facts.processes[router].age_ms < STARTING_MS:
-        return None
     groups: dict[str, list[_Worker]] = {}
     for worker in _workers(facts, router):
         groups.setdefault(_kind(facts, worker.url), []).append(worker)
     refused = _refusals(facts, router)
+    starting = facts.processes[router].age_ms < STARTING_MS
     for kind, workers in groups.items():
         sick = [w for w in workers if w.healthy is False]
         out = sick if not refused else [w for w in workers if w.healthy is False or w.breaker == _OPEN]
-        if len(out) < len(workers):
+        if len(out) < len(workers) or (starting and not any(w.breaker == _OPEN for w in out)):
             continue
         how = "unhealthy" if len(sick) == len(out) else "behind an open circuit breaker"
         of = f"{kind} worker" if kind else "worker"

@@ -8,9 +8,8 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Outcome, Verdict
-from freezeframe.judge.verdicts._proof import stuck
+from freezeframe.judge.verdicts._proof import stalled, stuck
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs
-from freezeframe.judge.verdicts.idle import stalled
 
 Level = Confidence.Level
 
@@ -24,7 +23,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         return (_verdict(f"{text} to hold them.", facts),)
     if not facts.collected("snapshot_sockets"):
         return (_verdict("The sockets were not all seen: whether requests wait is not known.", facts),)
-    if (quiet := stalled(facts)) > 0:
+    if (quiet := sum(len(stalled(facts, engine)) for engine in facts.engines)) > 0:
         text = (
             f"No answer is owed, but {count(quiet, 'connection')} to engines are open and quiet for too long to be idle"
         )

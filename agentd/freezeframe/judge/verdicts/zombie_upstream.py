@@ -1,11 +1,11 @@
 """ZOMBIE_UPSTREAM: the router keeps upstream requests whose clients are gone.
 
 Proof: more upstream requests live than the router has open connections of clients, whatever state these are in. A
-request lives when its answer is owed for longer than a health check takes (HEALTH_CHECK_MS), or when bytes of it move
-between the looks. Two legs of a pair count once.
+request lives when its answer is owed for longer than a health check takes (HEALTH_CHECK_MS), when bytes of it move
+between the looks, or when it is quiet for longer than its engine keeps an idle connection and the engine has work: its
+scheduler says so, or is seen in one batch at both looks. Two legs of a pair count once.
 MEDIUM; HIGH when the router has no client's connection at all and several such requests.
 
-An answer that the engine never goes on with is quiet like an idle connection: such a zombie is not seen here.
 Lookalikes: the router's own health checks, which are young; requests of clients that are still there.
 Blocked by sockets of the router that were not seen, and where a connection may carry several requests (a router that
 is not known to speak HTTP/1).
@@ -13,10 +13,10 @@ is not known to speak HTTP/1).
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Facts
+from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import leg_kind, sends_both_legs, sockets_seen
+from freezeframe.judge.verdicts._proof import leg_kind, sends_both_legs, sockets_seen, stalled
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -28,7 +28,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _router(facts: Facts, router: int) -> Verdict | None:
-    upstream = [c for c in facts.from_client(router) if _lives(c)]
+    quiet = [c for engine in facts.engines if _has_work(engine) for c in stalled(facts, engine)]
+    upstream = [c for c in facts.from_client(router) if _lives(c) or c in quiet]
     clients = [c for c in facts.to_server(router) if not c.closed_by_client]
     kinds: dict[str, int] = {}
     for connection in upstream:
@@ -58,6 +59,11 @@ def _router(facts: Facts, router: int) -> Verdict | None:
             "sglang-router 0.3.2 notices a client that left in mid-stream only at the next chunk.",
         ),
     )
+
+
+def _has_work(engine: Engine) -> bool:
+    gauges = engine.gauges
+    return bool(engine.batch or gauges.running or gauges.waiting) and not engine.asleep
 
 
 def _lives(connection: Connection) -> bool:
