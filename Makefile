@@ -37,7 +37,7 @@ test: setup
 demo: setup
 	$(BIN)/python -m tests.demo
 
-# Every wedge ten times, every healthy state twenty times.
+# Every wedge on both routers ten times, with an agent from before and one from after; every healthy state ten times.
 e2e: setup
 	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_STRICT=1 FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
 

@@ -1,4 +1,4 @@
-"""Parts of a bed: its pids, its own word about what is in flight, and the handle of an engine."""
+"""Parts of a bed: how it is set up, its pids, its own word about what is in flight, and the handle of an engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.bed.programs import bedlink
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a wedge asks of the bed's programs; they are started again for a wedge that asks for something else."""
+
+    router_flags: tuple[str, ...] = ()
+    pool: int = 0
+    """Connections that the harness opens at most, 0 for no limit."""
+    own_network: bool = False
+    """Whether all of them run in a network namespace of the bed's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

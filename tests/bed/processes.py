@@ -37,16 +37,19 @@ class Child:
         return self.log.read_text(errors="replace")[-2000:]
 
 
-def start(name: str, command: list[str], *, run_dir: Path, env: dict[str, str], memory_mib: int) -> Child:
+def start(
+    name: str, command: list[str], *, run_dir: Path, env: dict[str, str], memory_mib: int, namespace: str = ""
+) -> Child:
     """Start `command` in a session of its own, with its output in ``run_dir/NAME.log`` (a regular file).
 
-    It may have at most `memory_mib` of private writable memory, and the kernel kills it when the calling thread ends:
-    see ``programs/exec_child.py``.
+    `namespace` is the path of the network namespace that it shall be in. It may have at most `memory_mib` of private
+    writable memory, and the kernel kills it when the calling thread ends: see ``programs/exec_child.py``.
     """
     log = run_dir / f"{name}.log"
+    log.write_bytes(b"")
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-I", str(EXEC_CHILD), str(os.getpid()), str(memory_mib * MIB), *command],
+            [sys.executable, "-I", str(EXEC_CHILD), str(os.getpid()), str(memory_mib * MIB), namespace, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

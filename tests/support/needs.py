@@ -31,7 +31,7 @@ def _gpu() -> str | None:
 
 
 def _e2e() -> str | None:
-    for module in ("sglang_router", "zmq", "aiohttp", "uvloop"):
+    for module in ("sglang_router", "smg", "zmq", "aiohttp", "uvloop"):
         if importlib.util.find_spec(module) is None:
             return f"the bed lacks {module}: pip install 'freezeframe[agent,bed]'"
     return _root()

@@ -38,6 +38,7 @@ METRICS = (
     "sglang:generation_tokens_total",
     "sglang:realtime_tokens_total",
     "sglang:http_requests_active",
+    "router_worker_healthy",
     "smg_worker_health",
     "smg_worker_cb_state",
     "smg_worker_retries_exhausted_total",

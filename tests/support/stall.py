@@ -34,11 +34,11 @@ class Stall:
 
 
 @contextlib.contextmanager
-def stalled_file(folder: Path, *, direct: bool = True) -> Iterator[Stall]:
-    """Mount one below `folder`; needs("fuse")."""
+def stalled_file(folder: Path, *, direct: bool = True, watchdog_s: float = WATCHDOG_S) -> Iterator[Stall]:
+    """Mount one below `folder`; needs("fuse"). It answers by itself after `watchdog_s`."""
     mountpoint = folder / "stall"
     mountpoint.mkdir()
-    arguments = [sys.executable, str(PROGRAM), str(mountpoint), str(WATCHDOG_S), *(["direct"] if direct else [])]
+    arguments = [sys.executable, str(PROGRAM), str(mountpoint), str(watchdog_s), *(["direct"] if direct else [])]
     server = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert server.stdout is not None
     try:

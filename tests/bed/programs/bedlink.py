@@ -7,6 +7,7 @@ works while the event loop or the scheduler is wedged.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -39,16 +40,13 @@ def serve_control(path: str, answer: Callable[[dict[str, Any]], dict[str, Any]])
     def loop() -> None:
         while True:
             connection, _ = listener.accept()
-            with connection, connection.makefile("rw") as stream:
+            with contextlib.suppress(OSError), connection, connection.makefile("rw") as stream:  # who asked may be gone
                 try:
                     reply = answer(json.loads(stream.readline()))
                 except Exception as error:  # noqa: BLE001 - the caller must hear of anything that goes wrong here
                     reply = {"error": repr(error)}
-                try:
-                    stream.write(json.dumps(reply) + "\n")
-                    stream.flush()
-                except OSError:
-                    continue
+                stream.write(json.dumps(reply) + "\n")
+                stream.flush()
 
     threading.Thread(target=loop, name="bed-control", daemon=True).start()
 

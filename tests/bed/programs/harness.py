@@ -2,8 +2,9 @@
 
 Each client has its own connection and sends its own ``x-request-id``. The bed steers it through the control socket:
 ``run`` (ask one request after another), ``pause`` (finish the one in flight, then wait), ``cancel`` (drop what is in
-flight and wait), ``status``. Once a second it prints a line of JSON with its counts, and one line for every request
-that fails.
+flight and wait, and close every websocket), ``hang-up`` (close every idle connection), ``websockets`` (open some, say
+something on each and keep them), ``status``. Once a second it prints a line of JSON with its counts, and one line for
+every request that fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -23,6 +25,8 @@ import bedlink
 
 RETRY_PAUSE_S = 0.2
 CHUNK_BYTES = 65536
+# Of a client that does not read: what it leaves to the kernel.
+RECEIVE_BUFFER_BYTES = 4096
 
 
 @dataclass(kw_only=True)
@@ -50,12 +54,20 @@ class Harness:
         self.requests: dict[int, asyncio.Task[None]] = {}
         self.sent = 0
         self.gap = args.gap
+        self.tokens = args.tokens
+        self.read = True
+        self.websockets: list[aiohttp.ClientWebSocketResponse] = []
 
-    async def client_loop(self, session: aiohttp.ClientSession, client: Client) -> None:
+    def new_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=self.args.pool, keepalive_timeout=300)
+        timeout = aiohttp.ClientTimeout(total=None)
+        return aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=CHUNK_BYTES)
+
+    async def client_loop(self, client: Client) -> None:
         while True:
             await self.running.wait()
             failed = client.failed
-            task = asyncio.create_task(self.ask(session, client), name=f"request-{client.index}")
+            task = asyncio.create_task(self.ask(client), name=f"request-{client.index}")
             self.requests[client.index] = task
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -67,7 +79,7 @@ class Harness:
             if not self.running.is_set():
                 client.state = "parked"
 
-    async def ask(self, session: aiohttp.ClientSession, client: Client) -> None:
+    async def ask(self, client: Client) -> None:
         """One streamed chat completion."""
         self.sent += 1
         client.request_id = f"{self.args.name}-{client.index}-{self.sent}"
@@ -77,14 +89,16 @@ class Harness:
         body = {
             "model": "tiny",
             "messages": [{"role": "user", "content": f"question {client.index} of many"}],
-            "max_tokens": self.args.tokens,
+            "max_tokens": self.tokens,
             "stream": True,
         }
         try:
-            async with session.post(
+            async with self.session.post(
                 f"{self.args.url}/v1/chat/completions", json=body, headers={"x-request-id": client.request_id}
             ) as response:
                 client.state = "streaming"
+                if not self.read:
+                    await stop_reading(response)
                 while chunk := await response.content.readany():
                     client.bytes_in += len(chunk)
                     client.last_byte_monotonic = time.monotonic()
@@ -102,6 +116,7 @@ class Harness:
             "in_flight": sum(1 for client in self.clients if client.state in ("sent", "streaming")),
             "completed": sum(client.completed for client in self.clients),
             "failed": sum(client.failed for client in self.clients),
+            "websockets": len(self.websockets),
             "bytes_in": sum(client.bytes_in for client in self.clients),
             "clients": [asdict(client) for client in self.clients],
         }
@@ -110,12 +125,26 @@ class Harness:
         request = json.loads(await reader.readline())
         if request["do"] == "run":
             self.gap = request.get("gap", self.args.gap)
+            self.tokens = request.get("tokens", self.args.tokens)
+            self.read = request.get("read", True)
             self.running.set()
         elif request["do"] in ("pause", "cancel"):
             self.running.clear()
             if request["do"] == "cancel":
                 for task in self.requests.values():
                     task.cancel()
+                for websocket in self.websockets:
+                    await websocket.close()
+                self.websockets.clear()
+        elif request["do"] == "hang-up":
+            await self.session.close()
+            self.session = self.new_session()
+        elif request["do"] == "websockets":
+            for _ in range(request["count"]):
+                websocket = await self.session.ws_connect(request["url"])
+                await websocket.receive()
+                await websocket.send_str("hello")
+                self.websockets.append(websocket)
         writer.write(json.dumps(self.status()).encode() + b"\n")
         await writer.drain()
         writer.close()
@@ -127,12 +156,19 @@ class Harness:
             await asyncio.sleep(1)
 
     async def run(self) -> None:
+        self.session = self.new_session()
         await asyncio.start_unix_server(self.answer_control, self.args.control)
-        connector = aiohttp.TCPConnector(limit=self.args.pool, keepalive_timeout=300)
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=CHUNK_BYTES) as session:
-            loops = [self.client_loop(session, client) for client in self.clients]
-            await asyncio.gather(self.report(), *loops)
+        await asyncio.gather(self.report(), *(self.client_loop(client) for client in self.clients))
+
+
+async def stop_reading(response: aiohttp.ClientResponse) -> None:
+    """Take no further byte of the answer, until the request is cancelled."""
+    assert response.connection is not None
+    transport = response.connection.transport
+    assert isinstance(transport, asyncio.Transport)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+    transport.pause_reading()
+    await asyncio.Event().wait()
 
 
 def parse(argv: list[str], *, clients: int, tokens: int, name: str) -> argparse.Namespace:

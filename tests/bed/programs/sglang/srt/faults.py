@@ -4,6 +4,7 @@
 - ``silent``: read and handed to nobody;
 - ``block-sleep``: the event loop sleeps in ``render_in_sleep``, synchronous code;
 - ``block-lock``: the event loop waits in ``render_behind_lock`` for a lock that the thread ``lock-holder`` keeps;
+- ``block-disk``: the event loop reads, in ``render_from_disk``, the file that was named with the fault;
 - ``not-accepting``: the server accepts nothing, its socket goes on listening.
 """
 
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-FAULTS = ("error", "silent", "block-sleep", "block-lock", "not-accepting")
+FAULTS = ("error", "silent", "block-sleep", "block-lock", "block-disk", "not-accepting")
 
 
 class ReleasedError(Exception):
@@ -34,15 +35,17 @@ class Faults:
         self._silence_ends = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.silenced = 0
+        self._path = ""
         signal.signal(signal.SIGUSR1, self._on_release)
 
     def bind_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def set(self, fault: str) -> None:
+    def set(self, fault: str, path: str = "") -> None:
         if fault not in FAULTS:
             raise ValueError(f"unknown fault {fault!r}")
         self._release_lock.clear()
+        self._path = path
         self.current = fault
 
     def clear(self) -> None:
@@ -83,6 +86,9 @@ class Faults:
             held.wait()
             self._guarded(lambda: render_behind_lock(self._lock))
 
+        elif self.current == "block-disk":
+            self._guarded(lambda: render_from_disk(self._path))
+
     def _guarded(self, block: Callable[[], None]) -> None:
         try:
             self.blocked = True
@@ -104,6 +110,12 @@ def render_behind_lock(lock: threading.Lock) -> None:
     """Stands for a renderer behind a lock that somebody else keeps."""
     with lock:
         pass
+
+
+def render_from_disk(path: str) -> None:
+    """Stands for a template on a network file system."""
+    with open(path, "rb") as template:
+        template.read(1)
 
 
 def hold_render_lock(lock: threading.Lock, held: threading.Event, release: threading.Event) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import bedlink
 import uvicorn
 import uvloop
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -50,7 +50,8 @@ class Server(uvicorn.Server):
 
     def used_connections(self) -> int:
         """How many connections have carried a request; a router's pool opens some that never do."""
-        return sum(connection.cycle is not None for connection in list(self.server_state.connections))
+        connections = list(self.server_state.connections)
+        return sum(getattr(connection, "cycle", None) is not None for connection in connections)  # no websocket has one
 
     def stop_accepting(self) -> None:
         """Leave new connections in the kernel's backlog and close the idle ones."""
@@ -138,6 +139,13 @@ def build_app(args: ServerArgs, manager: TokenizerManager) -> FastAPI:
     async def generate(request: Request) -> Response:
         return await answer_generation(args, manager, request, chat=False)
 
+    async def realtime(websocket: WebSocket) -> None:
+        """A session that lasts for as long as its client wants, in which nobody owes anybody anything."""
+        await websocket.accept()
+        await websocket.send_json({"type": "session.created"})
+        async for _ in websocket.iter_text():
+            pass
+
     gets = {
         "/health": health,
         "/health_generate": health,
@@ -153,6 +161,7 @@ def build_app(args: ServerArgs, manager: TokenizerManager) -> FastAPI:
         app.add_api_route(path, handler, methods=["GET"], response_model=None)
     app.add_api_route("/v1/chat/completions", chat, methods=["POST"], response_model=None)
     app.add_api_route("/v1/completions", chat, methods=["POST"], response_model=None)
+    app.add_api_websocket_route("/v1/realtime", realtime)
     app.add_api_route("/generate", generate, methods=["POST"], response_model=None)
     return app
 
@@ -276,7 +285,7 @@ async def serve(
     def answer_control(request: dict[str, Any]) -> dict[str, Any]:
         """Answer ``{"do": ...}``: "set" with a "fault", "clear", "look" (for clients that left) or "status"."""
         if request["do"] == "set":
-            faults.set(request["fault"])
+            faults.set(request["fault"], request.get("path", ""))
             if faults.current == "not-accepting":
                 loop.call_soon_threadsafe(server.stop_accepting)
         elif request["do"] == "clear":

@@ -6,12 +6,14 @@ decode side: a request waits in the transfer queue until the prefill scheduler s
 leg that was never opened leaves the prefill leg waiting for ever, as in the real engine.
 
 Its own wedges, set through the control socket: ``hold`` (the waiting queue is never admitted), ``spin`` (the idle
-loop burns a core), ``prefill_s`` (seconds that a prefill batch takes, computed in chunks that each count tokens).
+loop burns a core), ``prefill_s`` (seconds that a prefill batch takes, computed in chunks that each count tokens),
+``step_s`` (seconds that a decode batch takes), ``stall_after`` (tokens after which a decode batch never ends).
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -96,6 +98,10 @@ class Scheduler:
         self.hold = False
         self.spin = not args.sleep_on_idle
         self.prefill_s = 0.0
+        self.step_s = 0.0
+        self.stall_after = 0
+        self.stalled = False
+        self.released = threading.Event()
         self.loops = itertools.count()
         self.last_loop = 0
 
@@ -211,11 +217,21 @@ class Scheduler:
     def run_batch(self, batch: tuple[str, list[Req]]) -> None:
         kind, reqs = batch
         if kind == "decode":
-            time.sleep(self.args.decode_step_s + 0.001 * len(reqs))
+            self.forward_decode(reqs)
         elif self.args.disaggregation_mode == "decode" and reqs[0].input.bootstrap_room is not None:
             return  # its keys and values came from the prefill engine
         else:
             self.forward_extend(reqs)
+
+    def forward_decode(self, reqs: list[Req]) -> None:
+        if self.stall_after and min(req.output_tokens for req in reqs) >= self.stall_after:
+            self.stalled = True
+            self.released.wait()
+            self.stalled = False
+        elif self.step_s:
+            self.released.wait(self.step_s)
+        else:
+            time.sleep(self.args.decode_step_s + 0.001 * len(reqs))
 
     def forward_extend(self, reqs: list[Req]) -> None:
         wanted = self.prefill_s
@@ -310,15 +326,26 @@ class Scheduler:
     # -- the bed's control -----------------------------------------------------------------------------------
 
     def answer_control(self, request: dict[str, Any]) -> dict[str, Any]:
-        """``{"do": "set", "hold": bool, "spin": bool, "prefill_s": float}``, ``{"do": "clear"}`` or ``{"do":
-        "status"}``."""
+        """Answer ``{"do": "set", ...}`` with any of the wedges, ``{"do": "clear"}`` or ``{"do": "status"}``."""
         if request["do"] == "clear":
             self.hold, self.spin, self.prefill_s = False, not self.args.sleep_on_idle, 0.0
+            self.step_s, self.stall_after = 0.0, 0
+            self.released.set()
         elif request["do"] == "set":
+            self.released.clear()
             self.hold = request.get("hold", self.hold)
             self.spin = request.get("spin", self.spin)
             self.prefill_s = request.get("prefill_s", self.prefill_s)
-        return {"loops": self.last_loop, "hold": self.hold, "spin": self.spin, **self.queues()}
+            self.step_s = request.get("step_s", self.step_s)
+            self.stall_after = request.get("stall_after", self.stall_after)
+        return {
+            "loops": self.last_loop,
+            "hold": self.hold,
+            "spin": self.spin,
+            "stalled": self.stalled,
+            "decode_batches": self.decode_batches,
+            **self.queues(),
+        }
 
 
 def run_scheduler_process(args: ServerArgs, ports: PortArgs, parent: int, ready: Connection) -> None:
