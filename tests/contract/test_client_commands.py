@@ -152,6 +152,17 @@ def test_a_file_can_be_named_and_a_directory_too(address: str) -> None:
     assert sorted(os.listdir()) == ["mine.ffz", "shots"]
 
 
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(("uid", "owner"), [("65534", 65534), ("", 0), ("nonsense", 0)])
+def test_under_sudo_the_file_belongs_to_who_ran_it(
+    address: str, monkeypatch: pytest.MonkeyPatch, uid: str, owner: int
+) -> None:
+    monkeypatch.setenv("SUDO_UID", uid)
+    monkeypatch.setenv("SUDO_GID", "65533")
+    run("snap", address)
+    assert (os.stat(NAME).st_uid, stat.S_IMODE(os.stat(NAME).st_mode)) == (owner, 0o600)
+
+
 def test_a_file_that_cannot_be_written_costs_neither_verdict_nor_capture(script: Script, address: str) -> None:
     script.data = file.write([calm()], "t")
     script.done = done_of(script.data, "gpu-07-1")

@@ -95,6 +95,7 @@ def save(data: bytes, meta: meta_pb2.Meta, wanted: str | None) -> str:
         try:
             # Without fsync: on a host whose disk hangs, the verdict must still reach the screen.
             with os.fdopen(descriptor, "wb") as target:
+                _hand_over(descriptor)
                 target.write(data)
             os.rename(temporary, path)
         except BaseException:
@@ -104,6 +105,14 @@ def save(data: bytes, meta: meta_pb2.Meta, wanted: str | None) -> str:
     except OSError as error:
         raise SaveError(f"writing {path}: {error.strerror}", "name another place with -o FILE") from error
     return path
+
+
+def _hand_over(descriptor: int) -> None:
+    """Give the file to who ran sudo: they carry it elsewhere without being root."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and uid.isdecimal() and gid.isdecimal():
+        with contextlib.suppress(OSError):
+            os.fchown(descriptor, int(uid), int(gid))
 
 
 def _unused(path: str) -> str:
