@@ -23,8 +23,13 @@ _PARTS = frozenset({Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER, Role.DETOKE
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """One verdict per dead process."""
     servers = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
-    dead = [p for p in servers if p.state in {"Z", "X"} or (p.exited and _is_connected(facts, p))]
-    return tuple(_verdict(facts, p) for p in dead)
+    return tuple(_verdict(facts, p) for p in servers if _dead(facts, p))
+
+
+def _dead(facts: Facts, p: Process) -> bool:
+    if p.state in {"Z", "X"} and p.role not in _PARTS:
+        return True
+    return (p.exited or p.state in {"Z", "X"}) and _is_connected(facts, p)
 
 
 def _is_connected(facts: Facts, p: Process) -> bool:
