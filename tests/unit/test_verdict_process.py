@@ -104,6 +104,7 @@ def test_lookalike_a_router_and_a_scheduler_of_somebody_else_that_ended_with_nob
     before = scene.verdict()
     scene.change(scene.router(), exited=True)
     scene.process(Role.SCHEDULER, "sglang::scheduler", exited=True)
+    scene.process(Role.SCHEDULER, "sglang::scheduler", state="Z")
     after = scene.verdict()
     assert (after.code, after.holder_pids) == (before.code, before.holder_pids)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Protocol
@@ -21,7 +21,7 @@ from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.agentd.last_gpus import LastGpus
-from freezeframe.judge.model import Meta, Metric, Outcome, Process, Snapshot, Socket
+from freezeframe.judge.model import History, Meta, Metric, Outcome, Process, Snapshot, Socket
 
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
@@ -150,7 +150,11 @@ class _Run:
         self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
         # The recorder sees every connection of the host; those of other processes are nobody's business here.
-        snapshot = replace(snapshot, requests=tuple(each for each in snapshot.requests if each.pid in looked_at))
+        snapshot = replace(
+            snapshot,
+            requests=tuple(each for each in snapshot.requests if each.pid in looked_at),
+            history=_of(snapshot.history, looked_at),
+        )
         identity = engine.identity
         meta = Meta(
             snapshot_id=_snapshot_id(identity.host, started),
@@ -348,6 +352,16 @@ class _Run:
                 why = "not asked for" if self._not_asked(name) else "no process here that it looks at"
                 outcomes.append(Outcome(collector=name, status=Outcome.Status.SKIPPED, detail=why))
         return tuple(outcomes)
+
+
+def _of(history: History | None, pids: Container[int | None]) -> History | None:
+    """What of it is about these processes, or about the host."""
+    if history is None:
+        return None
+    return replace(
+        history,
+        series=tuple(s for s in history.series if s.pid in pids or s.peer_pid in pids or not (s.pid or s.peer_pid)),
+    )
 
 
 def _program(process: Process) -> tuple[int, float, str, str]:

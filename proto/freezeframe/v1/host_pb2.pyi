@@ -556,12 +556,20 @@ class Series(google.protobuf.message.Message):
     SUBJECT_FIELD_NUMBER: builtins.int
     VALUES_FIELD_NUMBER: builtins.int
     LAST_NONZERO_AGE_MS_FIELD_NUMBER: builtins.int
+    PID_FIELD_NUMBER: builtins.int
+    PEER_PID_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """What is sampled: "bytes", "requests", "gauge", "thread_states" ..."""
+    """What is sampled: "answer bytes", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
+    "running threads", "blocked threads", "pressure" (percent).
+    """
     subject: builtins.str
-    """Of what: an edge, a process, a gauge."""
+    """Address of a client or server on another host, resource of a pressure; empty otherwise."""
     last_nonzero_age_ms: builtins.float
     """Age of the last sample that was not 0, milliseconds."""
+    pid: builtins.int
+    """The process; of an edge the server. Absent when it is on another host, or for the host."""
+    peer_pid: builtins.int
+    """The client of an edge; absent when it is on another host."""
     @property
     def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Values; NaN where there is none."""
@@ -573,9 +581,16 @@ class Series(google.protobuf.message.Message):
         subject: builtins.str = ...,
         values: collections.abc.Iterable[builtins.float] | None = ...,
         last_nonzero_age_ms: builtins.float | None = ...,
+        pid: builtins.int | None = ...,
+        peer_pid: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_last_nonzero_age_ms", b"_last_nonzero_age_ms", "last_nonzero_age_ms", b"last_nonzero_age_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_last_nonzero_age_ms", b"_last_nonzero_age_ms", "kind", b"kind", "last_nonzero_age_ms", b"last_nonzero_age_ms", "subject", b"subject", "values", b"values"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_last_nonzero_age_ms", b"_last_nonzero_age_ms", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "last_nonzero_age_ms", b"last_nonzero_age_ms", "peer_pid", b"peer_pid", "pid", b"pid"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_last_nonzero_age_ms", b"_last_nonzero_age_ms", "_peer_pid", b"_peer_pid", "_pid", b"_pid", "kind", b"kind", "last_nonzero_age_ms", b"last_nonzero_age_ms", "peer_pid", b"peer_pid", "pid", b"pid", "subject", b"subject", "values", b"values"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_last_nonzero_age_ms", b"_last_nonzero_age_ms"]) -> typing.Literal["last_nonzero_age_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_peer_pid", b"_peer_pid"]) -> typing.Literal["peer_pid"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pid", b"_pid"]) -> typing.Literal["pid"] | None: ...
 
 global___Series = Series

@@ -265,6 +265,8 @@ class Attribution(google.protobuf.message.Message):
     CONNECTIONS_FIELD_NUMBER: builtins.int
     TALKS_TO_FIELD_NUMBER: builtins.int
     BYPASSES_ROUTER_FIELD_NUMBER: builtins.int
+    BYTES_PER_S_10S_FIELD_NUMBER: builtins.int
+    BYTES_PER_S_60S_FIELD_NUMBER: builtins.int
     client: builtins.str
     """Name: title or address."""
     pid: builtins.int
@@ -283,6 +285,10 @@ class Attribution(google.protobuf.message.Message):
     """Open connections."""
     bypasses_router: builtins.bool
     """True when it reaches an engine that a router serves without going through the router."""
+    bytes_per_s_10s: builtins.float
+    """Bytes per second towards it over the last 10 s, as the recorder saw them; absent when it watches for less."""
+    bytes_per_s_60s: builtins.float
+    """The same over the last 60 s."""
     @property
     def talks_to(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hops that it talks to: "router", or "decode" when it goes round the router."""
@@ -300,11 +306,17 @@ class Attribution(google.protobuf.message.Message):
         connections: builtins.int = ...,
         talks_to: collections.abc.Iterable[builtins.str] | None = ...,
         bypasses_router: builtins.bool = ...,
+        bytes_per_s_10s: builtins.float | None = ...,
+        bytes_per_s_60s: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bytes_per_s", b"bytes_per_s", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "tokens_per_s", b"tokens_per_s"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "client", b"client", "connections", b"connections", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "tokens_per_s", b"tokens_per_s"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "client", b"client", "connections", b"connections", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_bytes_per_s", b"_bytes_per_s"]) -> typing.Literal["bytes_per_s"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_bytes_per_s_10s", b"_bytes_per_s_10s"]) -> typing.Literal["bytes_per_s_10s"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_bytes_per_s_60s", b"_bytes_per_s_60s"]) -> typing.Literal["bytes_per_s_60s"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_oldest_age_ms", b"_oldest_age_ms"]) -> typing.Literal["oldest_age_ms"] | None: ...
     @typing.overload

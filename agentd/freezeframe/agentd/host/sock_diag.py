@@ -124,15 +124,17 @@ class UnixSocket(NamedTuple):
     send_queue: int
 
 
-def tcp_sockets(namespace: str = "") -> list[TcpSocket]:
+def tcp_sockets(namespace: str = "", *, info: bool = True) -> list[TcpSocket]:
     """All TCP sockets, v4 and v6, in any state but TIME-WAIT. Raises SockDiagError.
 
-    `namespace` is the file of a network namespace ("/proc/4711/ns/net"), empty for the agent's own.
+    `namespace` is the file of a network namespace ("/proc/4711/ns/net"), empty for the agent's own. Without `info` it
+    takes a third of the time.
     """
     states = 0xFFF & ~(1 << 6) | (1 << 12)
     found = []
     for family in (socket.AF_INET, socket.AF_INET6):
-        request = _TCP_REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), 0, states)
+        extensions = 1 << (_INET_DIAG_INFO - 1) if info else 0
+        request = _TCP_REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
         try:
             found += [_tcp(message) for message in _dump(request, namespace)]
         except SockDiagError as error:

@@ -20,6 +20,7 @@ from freezeframe.agentd.bpf.maps import NO_EXIST
 from freezeframe.agentd.host import descriptors
 from freezeframe.agentd.recorder import exchange, heads
 from freezeframe.agentd.recorder.exchange import Flight, Known
+from freezeframe.agentd.recorder.sampler import Counted
 
 _HEAD_SLOT = (layout.HEAD_SIZE + 7) // 8 * 8
 _ZEROS = bytes(layout.HEAD_BYTES + layout.HEAD_PIECE)
@@ -73,6 +74,8 @@ class Ledger:
         self._sweep = 0
         self._pruned = 0
         self._seeded = 0
+        # By connection: its entry and heads at the last count, and the count.
+        self._last_counted: dict[int, tuple[Connection, Known, int]] = {}
         self.armed_ns = now_ns()
         # Connections that were taken out to make room.
         self.evicted = 0
@@ -112,6 +115,22 @@ class Ledger:
                 known = self._known.get(number, _NOTHING)
                 found += exchange.flights(connection, known, streams.get(number, ()))
         return found
+
+    def counted(self) -> Iterator[Counted]:
+        """All connections with how many requests are in flight on each; cheap for those that nothing happened on."""
+        streams: dict[int, list[Stream]] = {}
+        for stream in self._open_streams():
+            streams.setdefault(stream.connection, []).append(stream)
+        before, self._last_counted = self._last_counted, {}
+        for number, connection in self.connections().items():
+            known = self._known.get(number, _NOTHING)
+            last = before.get(number)
+            if last is not None and last[0] == connection and last[1] is known and number not in streams:
+                count = last[2]
+            else:
+                count = len(exchange.flights(connection, known, streams.get(number, ())))
+            self._last_counted[number] = connection, known, count
+            yield Counted(number, connection, count)
 
     def counters(self) -> dict[str, int]:
         """Count what was seen and what was lost since the start, by the names of `layout.COUNTERS`."""

@@ -2,8 +2,8 @@
 
 Started by the supervisor with a control channel, whose end ends it; "recorder" on it brings the channel to the
 launcher, again for each new launcher, over which "ask" brings the sockets of workers. A question on one of these is a
-JSON object {"what": "requests"}; the answer is described in `host.recorder`. What cannot be armed is an answer, too,
-and is tried again every minute.
+JSON object {"what": "requests"}, "history" or "edges"; the answer is described in `host.recorder`. What cannot be armed
+is an answer, too, and is tried again every minute.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from freezeframe.agentd.config import Config
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.host import namespaces, procfs
 from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.recorder.history import INTERVAL_S
 from freezeframe.agentd.recorder.ledger import Ledger
+from freezeframe.agentd.recorder.sampler import Sampler
 
 _SWEEP_S = 0.25
 _PRUNE_S = 1.0
@@ -56,6 +58,7 @@ class Recorder:
         self._launcher: Channel | None = None
         self._askers: list[socket.socket] = []
         self._ledger: Ledger | None = None
+        self._sampler: Sampler | None = None
         self._why_not = ("the recorder is not armed yet", "")
         self._rung = 0
         # Processes that need not be looked at again: what they open later is seen.
@@ -63,7 +66,13 @@ class Recorder:
 
     def run(self) -> None:
         """Serve until the control channel ends."""
-        steps = ((self._arm, _TRY_AGAIN_S), (self._sweep, _SWEEP_S), (self._prune, _PRUNE_S), (self._scan, _SCAN_S))
+        steps = (
+            (self._arm, _TRY_AGAIN_S),
+            (self._sweep, _SWEEP_S),
+            (self._prune, _PRUNE_S),
+            (self._scan, _SCAN_S),
+            (self._sample, INTERVAL_S),
+        )
         due = [0.0 for _ in steps]
         try:
             while not self._control.closed:
@@ -90,10 +99,12 @@ class Recorder:
             return
         self._rung = loaded.rung
         self._ledger = Ledger(loaded)
+        self._sampler = Sampler(self._ledger.counted)
         self._log.info(
             "recorder armed", ms=round(loaded.duration_ms), rung=loaded.rung, locked_bytes=loaded.locked_bytes()
         )
         gc.collect()
+        gc.freeze()
 
     def _sweep(self) -> None:
         if self._ledger is not None:
@@ -102,6 +113,10 @@ class Recorder:
     def _prune(self) -> None:
         if self._ledger is not None:
             self._ledger.prune()
+
+    def _sample(self) -> None:
+        if self._sampler is not None:
+            self._sampler.step()
 
     def _scan(self) -> None:
         """Find processes that have connections and are not watched: they had them before the recorder was armed."""
@@ -184,10 +199,19 @@ class Recorder:
         ledger = self._ledger
         if ledger is None:
             return {"error": self._why_not[0], "hint": self._why_not[1]}, None
-        if what != "requests":
-            return {"error": f"the recorder knows no {what!r}"}, None
         now = time.monotonic_ns()
-        flights = ledger.in_flight()
+        records: object
+        if what == "requests":
+            records = [astuple(flight) for flight in ledger.in_flight()]
+        elif what == "history" and self._sampler is not None:
+            records = [
+                (*told.key, [round(value, 1) for value in told.values], told.last_nonzero_s)
+                for told in self._sampler.history.tell()
+            ]
+        elif what == "edges" and self._sampler is not None:
+            records = [(*each.edge, *each[1:]) for each in self._sampler.edges]
+        else:
+            return {"error": f"the recorder knows no {what!r}"}, None
         state = {
             "now_ns": now,
             "armed_ns": ledger.armed_ns,
@@ -198,7 +222,7 @@ class Recorder:
             **ledger.totals(),
             **ledger.counters(),
         }
-        return state, [astuple(flight) for flight in flights]
+        return state, records
 
 
 def main(argv: Sequence[str]) -> None:

@@ -205,14 +205,19 @@ class Host:
 class Series:
     """One series of samples, oldest first."""
 
-    # What is sampled: "bytes", "requests", "gauge", "thread_states" ...
+    # What is sampled: "answer bytes", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
+    # "running threads", "blocked threads", "pressure" (percent).
     kind: str = ""
-    # Of what: an edge, a process, a gauge.
+    # Address of a client or server on another host, resource of a pressure; empty otherwise.
     subject: str = ""
     # Values; NaN where there is none.
     values: tuple[float, ...] = ()
     # Age of the last sample that was not 0, milliseconds.
     last_nonzero_age_ms: float | None = None
+    # The process; of an edge the server. Absent when it is on another host, or for the host.
+    pid: int | None = None
+    # The client of an edge; absent when it is on another host.
+    peer_pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

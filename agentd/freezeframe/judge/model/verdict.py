@@ -63,6 +63,10 @@ class Attribution:
     talks_to: tuple[str, ...] = ()
     # True when it reaches an engine that a router serves without going through the router.
     bypasses_router: bool = False
+    # Bytes per second towards it over the last 10 s, as the recorder saw them; absent when it watches for less.
+    bytes_per_s_10s: float | None = None
+    # The same over the last 60 s.
+    bytes_per_s_60s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
+from freezeframe.judge.correlate.rates import recent_rate
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
 from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
@@ -122,7 +125,14 @@ def attribute(facts: Facts) -> tuple[Attribution, ...]:
     tokens = total * 1000 / facts.window_ms if facts.two_looks and total and len(streams) == 1 else None
     shown = facts.clients[:_CLIENTS]
     shown += tuple(client for client in facts.clients[_CLIENTS:] if client.stray)
-    return tuple(_attribution(client, tokens if client in streams else None) for client in shown)
+    return tuple(
+        replace(
+            _attribution(client, tokens if client in streams else None),
+            bytes_per_s_10s=recent_rate(facts.snapshot, client, 10),
+            bytes_per_s_60s=recent_rate(facts.snapshot, client, 60),
+        )
+        for client in shown
+    )
 
 
 def _attribution(client: Client, tokens_per_s: float | None) -> Attribution:

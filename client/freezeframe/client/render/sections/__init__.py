@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from freezeframe.client.render.document import Section
 from freezeframe.client.render.sections import (
+    history,
     hops,
     host,
     logs,
@@ -112,7 +113,8 @@ SECTIONS: tuple[SectionKind, ...] = (
         name="history",
         title="History",
         fields=("history",),
-        build=host.history,
+        build=history.history,
+        collectors=("read_history",),
         otherwise="The recorder brings it: a daemon that runs as root before the trouble starts.",
     ),
 )

@@ -1,18 +1,12 @@
-"""The host, its GPUs, its kernel's log, and the history before the capture."""
+"""The host, its GPUsand its kernel's log."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
 from freezeframe.client.render.sections.contract import Snapshot, item
 from freezeframe.client.render.values import NOTHING, optional, pids
 from freezeframe.v1 import host_pb2
-
-_BARS = " .:-=+*#%@"
-_SHOWN_SAMPLES = 60
 
 
 def host(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -83,37 +77,6 @@ def kernel(snapshot: Snapshot) -> tuple[Block, ...]:
 def _event(event: host_pb2.KernelEvent) -> str:
     known = "; ".join(filter(None, (event.meaning, event.action)))
     return f"{units.age(event.age_ms)} ago, {event.kind}: {event.text}" + (f" ({known})" if known else "")
-
-
-def history(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show a line per series: the last minute, and when it last was not 0."""
-    if not snapshot.history.series:
-        return ()
-    columns = (
-        Column(title="WHAT"),
-        Column(title="OF", flexible=True),
-        Column(title="PEAK", right=True),
-        Column(title="LAST NOT 0", right=True),
-        Column(title="OLD TO NEW"),
-    )
-    rows = tuple(
-        (
-            each.kind,
-            each.subject,
-            units.number(max(filter(math.isfinite, each.values), default=0.0)),
-            optional(each, "last_nonzero_age_ms", lambda value: f"{units.age(value)} ago"),
-            _bars(each.values[-_SHOWN_SAMPLES:]),
-        )
-        for each in snapshot.history.series
-    )
-    interval = Paragraph(text=f"one sample each {units.age(snapshot.history.interval_ms)}")
-    return (interval, Table(columns=columns, rows=rows))
-
-
-def _bars(numbers: Sequence[float]) -> str:
-    peak = max(filter(math.isfinite, numbers), default=0.0)
-    scale = (len(_BARS) - 1) / peak if peak > 0 else 0.0
-    return "".join(_BARS[math.ceil(max(0.0, value) * scale)] if math.isfinite(value) else "?" for value in numbers)
 
 
 def _throttle(throttle: host_pb2.Throttle) -> str:

@@ -126,12 +126,14 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
     if not verdict.attribution:
         return ()
     tokens = any(each.HasField("tokens_per_s") for each in verdict.attribution)
+    minute = any(each.HasField("bytes_per_s_60s") for each in verdict.attribution)
     columns = (
         Column(title="CLIENT", flexible=True),
         Column(title="PID", right=True),
         Column(title="REQUESTS", right=True),
         Column(title="AT LEAST", right=True),
         Column(title="RECEIVES", right=True),
+        *((Column(title="LAST 60 S", right=True),) if minute else ()),
         *((Column(title="TOK/S", right=True),) if tokens else ()),
         Column(title="FROM", flexible=True),
         Column(title="NOTE"),
@@ -143,6 +145,7 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
             str(each.requests_in_flight),
             optional(each, "oldest_age_ms", units.age),
             optional(each, "bytes_per_s", units.rate),
+            *((optional(each, "bytes_per_s_60s", units.rate),) if minute else ()),
             *((optional(each, "tokens_per_s", lambda value: f"{value:.1f}"),) if tokens else ()),
             ", ".join(each.talks_to) or NOTHING,
             "stray" if each.stray else "",
