@@ -43,6 +43,15 @@ def published() -> Iterator[Bed]:
         yield running
 
 
+def snapped(agent: Daemon, folder: Path) -> dict[str, Any]:
+    """A snapshot; on a loaded machine another one where the first could not tell, as a user would take one."""
+    for _ in range(3):
+        snapshot = snap(agent.address, cwd=folder)
+        if snapshot["verdict"]["code"] != "UNDETERMINED":
+            break
+    return snapshot
+
+
 def outcome(snapshot: dict[str, Any], collector: str) -> dict[str, Any]:
     (found,) = [each for each in snapshot["outcomes"] if each["collector"] == collector]
     return found
@@ -54,7 +63,7 @@ def test_the_same_verdict_as_without(
 ) -> None:
     bed.enter(wedge)
     bed.wait_wedged(settled=bool(holder(bed)))
-    snapshot = snap(agent.address, cwd=tmp_path)
+    snapshot = snapped(agent, tmp_path)
     verdict = snapshot["verdict"]
     assert (verdict["code"], verdict["holder_pids"]) == (code, holder(bed)), verdict["summary"]
     for collector in ("snapshot_sockets", "sample_metrics"):
@@ -92,7 +101,7 @@ def test_the_same_verdict_through_a_published_port(
 ) -> None:
     published.enter(wedge)
     published.wait_wedged(settled=bool(holder(published)))
-    snapshot = snap(agent.address, cwd=tmp_path)
+    snapshot = snapped(agent, tmp_path)
     verdict = snapshot["verdict"]
     assert (verdict["code"], verdict["holder_pids"]) == (code, holder(published)), verdict["summary"]
     harness = [each for each in snapshot["sockets"] if each.get("pid") == published.pids.harness and each["remote"]]

@@ -146,6 +146,23 @@ def test_a_unit_without_a_journal_says_that_its_lines_are_elsewhere(root: Path) 
     assert (source.kind, source.name, source.error) == ("journal", UNIT, "there is no journal here")
 
 
+def test_what_a_service_writes_to_a_terminal_is_in_no_journal(root: Path) -> None:
+    outer, inner = os.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=inner, stderr=inner,
+    )  # fmt: skip
+    assert os.read(outer, 2) == b"up"
+    with in_cgroup(f"system.slice/{UNIT}", child.pid):
+        report = read(root, Target(pid=child.pid, start_ticks=1, role=Process.Role.ROUTER))
+    child.communicate()
+    os.close(inner)
+    os.close(outer)
+    assert {(each.kind, each.error) for each in report.snapshot().log_sources} == {
+        ("file", "a terminal or device: whoever reads it has the lines")
+    }
+
+
 def docker_files(root: Path, data_root: str = "var/lib/docker") -> Path:
     folder = root / data_root / "containers" / CONTAINER
     folder.mkdir(parents=True)

@@ -99,7 +99,11 @@ class _Reader:
             elif self._has_time(pid):
                 self._read_file(pid, "file", log)
         collected = [log for log in logs if log.collected]
-        if collected and self._has_time(pid) and not self._read_collected(pid, directory):
+        if (
+            collected
+            and self._has_time(pid)
+            and not self._read_collected(pid, directory, streams=any(log.collected == "stream" for log in collected))
+        ):
             unread = (LogSource(pid=pid, kind="file", name=log.name, error=log.error) for log in collected)
             self._report.part(Snapshot(log_sources=tuple(unread)))
         self._report.done(pid)
@@ -110,8 +114,8 @@ class _Reader:
         self._report.missed(pid, "no time was left for all of its logs")
         return False
 
-    def _read_collected(self, pid: int, directory: str) -> bool:
-        """Read what a container runtime or the journal has of its output; whether one has."""
+    def _read_collected(self, pid: int, directory: str, *, streams: bool) -> bool:
+        """Read what a container runtime, or of a stream the journal, has of its output; whether one has."""
         try:
             group = cgroups.parse_cgroup(procfs.cgroup(directory))
         except procfs.ProcfsError:
@@ -128,7 +132,7 @@ class _Reader:
                 self._seen.add(log.identity)
                 self._read_file(pid, found.kind, log)
             return log is not None
-        if group.unit.endswith(".service"):
+        if streams and group.unit.endswith(".service"):
             return self._read_journal(
                 pid, group.unit, (f"_SYSTEMD_UNIT={group.unit}", f"_SYSTEMD_USER_UNIT={group.unit}")
             )

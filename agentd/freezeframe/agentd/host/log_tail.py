@@ -40,8 +40,8 @@ class OpenLog:
     identity: tuple[int, int]
     # Why it is not read; empty when it can be.
     error: str = ""
-    # Whether it is standard output or error and leads to whoever collects the lines.
-    collected: bool = False
+    # Standard output or error that leads to whoever may keep the lines: over a "stream" or a "terminal"; else empty.
+    collected: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +73,14 @@ def open_logs(directory: str) -> list[OpenLog]:
             continue  # closed meanwhile
         error = "" if stat.S_ISREG(status.st_mode) else f"{_kind(status.st_mode)}: whoever reads it has the lines"
         thrown_away = link == "/dev/null"
+        way = "terminal" if stat.S_ISCHR(status.st_mode) else "stream"
         found.append(
             OpenLog(
                 path=path,
                 name=escape(os.fsencode(link), 500),
                 identity=(status.st_dev, status.st_ino),
                 error="thrown away by the process" if thrown_away else error,
-                collected=bool(error) and not thrown_away and int(name) in _STANDARD,
+                collected=way if error and not thrown_away and int(name) in _STANDARD else "",
             )
         )
     return found
