@@ -25,6 +25,8 @@ def host(
     (root / "sys/kernel/btf/vmlinux").write_text("")
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/journalctl").touch(0o755)
+    (root / "usr/lib/x86_64-linux-gnu").mkdir(parents=True)
+    (root / "usr/lib/x86_64-linux-gnu/libdw.so.1").touch()
     if tracing:
         (root / "sys/kernel/tracing/events").mkdir(parents=True)
     return str(root)
@@ -45,7 +47,8 @@ def test_a_host_that_has_everything(tmp_path: Path) -> None:
     found = probe(root=host(tmp_path / "host"), euid=0, bcc_paths=[str(tmp_path / "dist")])
     assert [each.name for each in found] == [
         "root", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG", "CAP_SYS_ADMIN",
-        "py-spy", "kernel", "tracefs", "BTF", "bcc", "journal", "connection tracking", "lockdown",
+        "py-spy", "kernel", "tracefs", "BTF", "bcc", "native stacks (libdw)", "journal", "connection tracking",
+        "lockdown",
     ]  # fmt: skip
     assert {each.state for each in found} == {State.PRESENT}
     assert {each.hint for each in found} == {""}
@@ -114,7 +117,7 @@ def test_a_kernel_that_does_not_tell_what_it_translates(tmp_path: Path) -> None:
 
 
 def test_this_host_can_be_looked_at() -> None:
-    assert len(probe()) == 15
+    assert len(probe()) == 16
 
 
 def condition(**more: object) -> Condition:

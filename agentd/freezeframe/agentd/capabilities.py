@@ -6,6 +6,7 @@ it, so it is called where the capabilities are: in a worker of the launcher, not
 
 from __future__ import annotations
 
+import glob
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -76,6 +77,7 @@ def probe(
         _tracefs(root),
         _btf(root),
         _bcc(bcc_paths),
+        _libdw(root),
         _journal(root),
         _conntrack(root),
         _lockdown(_read(root, "sys/kernel/security/lockdown")),
@@ -227,6 +229,20 @@ def _conntrack(root: str) -> Capability:
             )
         return Capability(name="connection tracking", state=State.PRESENT, detail=f"/{path}")
     return Capability(name="connection tracking", state=State.PRESENT, detail="not in use: no address is translated")
+
+
+def _libdw(root: str) -> Capability:
+    name = "native stacks (libdw)"
+    for pattern in ("usr/lib/*/libdw.so.1", "usr/lib64/libdw.so.1", "usr/lib/libdw.so.1", "lib/*/libdw.so.1"):
+        found = glob.glob(pattern, root_dir=root)
+        if found:
+            return Capability(name=name, state=State.PRESENT, detail=f"/{found[0]}")
+    return Capability(
+        name=name,
+        state=State.LIMITED,
+        detail="not installed: of each native stack the innermost frame only",
+        hint="apt install libdw1, or: dnf install elfutils-libs",
+    )
 
 
 def _lockdown(text: str | None) -> Capability:

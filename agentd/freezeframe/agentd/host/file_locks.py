@@ -36,7 +36,7 @@ def parse(data: bytes) -> tuple[FileLock, ...]:
     owners: dict[bytes, tuple[str, str, int]] = {}
     waiting: dict[bytes, list[int]] = {}
     for line in data.splitlines():
-        number, *fields = line.split()
+        number, *fields = line.split() or [b""]
         waits = fields[:1] == [b"->"]
         if waits:
             fields = fields[1:]

@@ -64,7 +64,7 @@ def parse(image: memoryview) -> Elf:
     """Read the headers. Raises ElfError."""
     try:
         return _parse(image)
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:
         raise ElfError(f"cut off: {error}") from error
 
 

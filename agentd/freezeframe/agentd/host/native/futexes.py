@@ -102,7 +102,8 @@ def classify(functions: Sequence[str], wait: Wait, read: Read, tids: Collection[
     if kind == "rwlock":
         return _rwlock(wait.address, read, tids) or found
     if kind in ("", "pthread_mutex"):
-        return _mutex(wait, read, tids, named=bool(kind), shared=shared) or _file_lock(found, read, tids, machine)
+        mutex = _mutex(wait, read, tids, named=bool(kind), shared=shared) or found
+        return mutex if mutex.owner is not None else _file_lock(mutex, read, tids, machine)
     if kind in {"parking_lot_mutex", "parking_lot_rwlock"}:
         return _parked(found, read)
     return found

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Column, Lines, Table
 from freezeframe.client.render.sections.contract import Snapshot
-from freezeframe.client.render.values import NOTHING, optional, pid
-from freezeframe.v1 import stack_pb2
+from freezeframe.client.render.values import NOTHING, optional
+from freezeframe.v1 import stack_pb2, verdict_pb2
 
 _NAMED = 4
+_INTERPRETER_LOOP = "_PyEval_EvalFrameDefault"
 
 
 def python(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -42,43 +43,91 @@ def asyncio(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def native(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show native threads, innermost frame first, the kernel's frames above."""
+    """Show native threads, innermost frame first, the kernel's frames above, Python's in their place."""
+    python_frames = {(thread.pid, thread.tid): thread.frames for thread in snapshot.python_threads if thread.tid}
     return _folded(
         (
             thread.pid,
             _thread(thread.tid, thread.name),
             (
+                *((f"waits in {thread.wait}",) if thread.wait else ()),
                 *(f"[kernel] {frame}" for frame in thread.kernel_frames),
-                *(f"{frame.function or '?'}  {frame.module}+{units.address(frame.offset)}" for frame in thread.frames),
+                *_merged(thread.frames, python_frames.get((thread.pid, thread.tid), ())),
                 *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
+                *_second_look(thread),
             ),
         )
         for thread in snapshot.native_threads
     )
 
 
+def _merged(native: Sequence[stack_pb2.NativeFrame], python: Sequence[stack_pb2.Frame]) -> tuple[str, ...]:
+    """Frames of both, innermost first.
+
+    Each run of the interpreter's loop is replaced by its Python frame where there are as many; since 3.11 one run may
+    have several, so else all of them stand where the innermost run is.
+    """
+    runs = [index for index, frame in enumerate(native) if frame.function == _INTERPRETER_LOOP]
+    lines = [f"{frame.function or '?'}  {frame.module}+{units.address(frame.offset)}" for frame in native]
+    own = [f"[python] {line}" for line in _frames(python)]
+    if not own:
+        return tuple(lines)
+    if len(runs) == len(own):
+        for index, line in zip(runs, own, strict=True):
+            lines[index] = line
+        return tuple(lines)
+    if not runs:
+        return (*lines, *own)
+    return (*lines[: runs[0]], *own, *(line for index, line in enumerate(lines) if index > runs[0]))
+
+
+def _second_look(thread: stack_pb2.NativeThread) -> tuple[str, ...]:
+    if not thread.HasField("same_at_second_look"):
+        return ()
+    return ("same stack at both looks" if thread.same_at_second_look else "stack changed between the looks",)
+
+
 def locks(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show each lock, its owner and who waits."""
+    """Show each lock or other wait, who can end it and what that one does, and who waits."""
     if not snapshot.locks:
         return ()
     columns = (
         Column(title="PID", right=True),
         Column(title="KIND"),
-        Column(title="ADDRESS"),
-        Column(title="OWNER", right=True),
+        Column(title="WHAT"),
+        Column(title="OWNER"),
+        Column(title="WHO NOW", flexible=True),
         Column(title="WAITERS (TID SINCE)", flexible=True),
     )
     rows = tuple(
         (
             str(lock.pid),
             lock.kind or NOTHING,
-            lock.address,
-            pid(lock, "owner_tid"),
-            ", ".join(f"{each.tid} {optional(each, 'since_ms', units.age)}" for each in lock.waiters) or NOTHING,
+            lock.object or lock.address or NOTHING,
+            _owner(lock),
+            lock.owner_doing or NOTHING,
+            ", ".join(_waiter(each) for each in lock.waiters) or NOTHING,
         )
         for lock in snapshot.locks
     )
     return (Table(columns=columns, rows=rows),)
+
+
+def _owner(lock: stack_pb2.Lock) -> str:
+    """Who can end a wait: "thread 4712", "thread 4712?" where that is not sure, "pid 812"."""
+    sure = "" if lock.owner_confidence == verdict_pb2.Confidence.HIGH else "?"
+    if lock.HasField("owner_tid"):
+        return f"thread {lock.owner_tid}{sure}"
+    if lock.HasField("owner_pid"):
+        return f"pid {lock.owner_pid}{sure}"
+    if lock.releaser_pids:
+        return f"pids {', '.join(map(str, lock.releaser_pids[:_NAMED]))}{sure}"
+    return NOTHING
+
+
+def _waiter(waiter: stack_pb2.Waiter) -> str:
+    said = f"{waiter.tid} {optional(waiter, 'since_ms', units.age)}"
+    return said if waiter.endless else f"{said} (timed)" if waiter.operation else said
 
 
 def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
