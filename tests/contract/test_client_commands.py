@@ -323,6 +323,18 @@ def test_a_named_agent_that_is_not_there_never_falls_back(tmp_path: Path) -> Non
     assert run("snap", f"unix:{tmp_path}").exit_code == 3
 
 
+def test_a_current_directory_that_is_gone_hides_no_agent(script: Script, address: str) -> None:
+    os.mkdir("gone")
+    os.chdir("gone")
+    os.rmdir("../gone")
+    assert run("list", "unix:here").exit_code == 3
+    assert run("list", address).exit_code == 0
+    done = run("snap", address)
+    assert done.exit_code == PARTIAL
+    assert done.stdout.startswith("ROUTER_DUAL_LEG")
+    assert done.stderr.splitlines()[0] == f"Error: writing {NAME}: No such file or directory"
+
+
 @pytest.mark.parametrize("arguments", [("list",), ("get", "latest"), ("rm", "x")])
 def test_without_a_daemon_there_is_nothing_to_list(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)

@@ -209,3 +209,19 @@ def test_a_new_agent_takes_over_at_once_from_a_killed_one() -> None:
         finally:
             next_one.terminate()
             assert next_one.wait(10) == 0
+
+
+@pytest.mark.needs("root")
+def test_it_runs_without_standard_streams(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "freezeframe.agentd", "--runtime-dir", str(run), "--state-dir", str(tmp_path / "s"),
+    ]  # fmt: skip
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command])
+    try:
+        until(lambda: healthy(f"unix:{run}/capture.sock"), seconds=20)
+        for pid in (process.pid, *children(process.pid)):
+            assert {os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)} == {os.devnull}
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0

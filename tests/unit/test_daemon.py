@@ -10,6 +10,19 @@ from click.testing import CliRunner
 from freezeframe.agentd import daemon
 
 
+@pytest.mark.parametrize("option", ["--runtime-dir", "--state-dir"])
+def test_a_current_directory_that_is_gone_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    done = CliRunner().invoke(daemon.command, ["--check-config", option, "here"])
+    assert done.exit_code == 1
+    assert done.output.startswith("freezeframe-agentd: using here: the current directory is gone\n")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

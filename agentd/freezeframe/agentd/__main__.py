@@ -6,6 +6,7 @@ Without the packages of the [agent] extra it says so in one sentence and exits 6
 
 from __future__ import annotations
 
+import os
 import sys
 
 _EX_UNAVAILABLE = 69
@@ -13,6 +14,7 @@ _EX_UNAVAILABLE = 69
 
 def main() -> None:
     """Entry of the command; exits."""
+    _open_closed_streams()
     try:
         from freezeframe.agentd import daemon  # noqa: PLC0415 - after this point the [agent] extra is needed
     except ModuleNotFoundError as error:
@@ -23,6 +25,16 @@ def main() -> None:
         )
         sys.exit(_EX_UNAVAILABLE)
     daemon.command()
+
+
+def _open_closed_streams() -> None:
+    """Lead standard streams that came closed to /dev/null: else a socket of ours would be one, and get the log."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free one: that which was closed.
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
 
 
 if __name__ == "__main__":

@@ -53,9 +53,16 @@ def load(path: str | None, runtime_dir: str | None, state_dir: str | None) -> Co
     config = configuration.load(path) if path is not None else Config()
     return dataclasses.replace(
         config,
-        runtime_dir=os.path.abspath(runtime_dir) if runtime_dir else config.runtime_dir,
-        state_dir=os.path.abspath(state_dir) if state_dir else config.state_dir,
+        runtime_dir=_absolute(runtime_dir) if runtime_dir else config.runtime_dir,
+        state_dir=_absolute(state_dir) if state_dir else config.state_dir,
     )
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as error:
+        raise StartError(f"using {path}: the current directory is gone", "name an absolute path") from error
 
 
 def check(config: Config) -> None:
@@ -74,9 +81,9 @@ def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
     lock = supervisor.lock(config.runtime_dir)
     privileges.run_when_starved()
     arguments = ["--runtime-dir", config.runtime_dir, "--state-dir", config.state_dir]
-    arguments += ["--config", os.path.abspath(path)] if path is not None else []
+    arguments += ["--config", _absolute(path)] if path is not None else []
     arguments += ["--once"] if once else []
-    recorder = [config.runtime_dir, *([os.path.abspath(path)] if path is not None else [])]
+    recorder = [config.runtime_dir, *([_absolute(path)] if path is not None else [])]
     specs = (
         supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher", config.state_dir)),
         supervisor.ChildSpec(name="recorder", command=supervisor.module("recorder.service", *recorder)),

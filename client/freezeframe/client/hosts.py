@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,10 @@ def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, 
     address = config.hosts.get(named, named)
     if not address.startswith("unix:"):
         raise _not_supported(named, address, config)
-    path = os.path.abspath(address.removeprefix("unix:"))
+    path = address.removeprefix("unix:")
+    # A current directory that is gone has no name; nothing relative to it is there either.
+    with suppress(FileNotFoundError):
+        path = os.path.abspath(path)
     found = _for_role(path, role)
     if found is None:
         raise AgentNotThereError(f"connecting to {named}: there is no {_SERVED_BY[role][0]} in {path}", DAEMON_HINT)

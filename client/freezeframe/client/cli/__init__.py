@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from typing import Any
@@ -15,6 +16,8 @@ from freezeframe.client.settings import complain, discard_stdout, open_closed_st
 
 _INTERRUPTED = 130
 _TERMINATED = 143
+# What a write can end with, a broken pipe apart.
+_STDOUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 COMMANDS: tuple[click.Command, ...] = (
     snap.command,
@@ -83,6 +86,8 @@ def main() -> None:
     try:
         cli(prog_name="freezeframe")
     except OSError as error:
+        if error.errno not in _STDOUT_ERRORS or error.filename is not None:
+            raise
         # What click itself prints: help, version.
         complain(f"Error: writing to stdout: {error.strerror}")
         discard_stdout()
