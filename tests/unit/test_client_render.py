@@ -71,6 +71,15 @@ def test_brief_is_five_lines() -> None:
     assert len(brief.render(snapshot_pb2.Snapshot(), None).splitlines()) == 5
 
 
+def test_a_stray_without_a_name_is_its_pid_once() -> None:
+    snapshot = story()
+    del snapshot.verdict.attribution[:]
+    snapshot.verdict.attribution.add(client="pid 31", pid=31, stray=True)
+    snapshot.verdict.attribution.add(client="a.py", pid=32, stray=True)
+    assert brief.render(snapshot).splitlines()[3].endswith("; stray: pid 31, a.py (pid 32)")
+    assert "  - pid 31 is a stray: " in text.render(verdict.sections(snapshot), Style())
+
+
 def test_where_a_request_is() -> None:
     found = [whereabouts.find(story(), "bench-7")]
     assert whereabouts.hop_of(found[0]) == "router (pid 4711)"

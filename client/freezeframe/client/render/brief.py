@@ -49,7 +49,7 @@ def _aside(snapshot: snapshot_pb2.Snapshot) -> str:
     ruled_out = ", ".join(each.hop for each in snapshot.verdict.ruled_out) or "nothing"
     strays = [
         f"{each.client}"
-        + (f" (pid {each.pid})" if each.HasField("pid") else "")
+        + (f" (pid {each.pid})" if each.HasField("pid") and each.client != f"pid {each.pid}" else "")
         + (f" {units.rate(each.bytes_per_s)}" if each.HasField("bytes_per_s") else "")
         for each in snapshot.verdict.attribution
         if each.stray

@@ -60,7 +60,7 @@ def _block(block: Block) -> str:
 
 def _item(item: Item, bullet: str) -> str:
     ref = f" (`{clean(item.ref).replace('`', '')}`)" if item.ref else ""
-    details = "".join(f"\n{' ' * len(bullet)}{_plain(detail)}" for detail in item.details)
+    details = "".join(f"\n{' ' * len(bullet)}- {_plain(detail)}" for detail in item.details)
     return f"{bullet}{_plain(item.text)}{ref}{details}"
 
 

@@ -158,7 +158,8 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
 
 
 def _odd(client: verdict_pb2.Attribution, moving: float) -> str:
-    name = f"pid {client.pid} ({client.client})" if client.HasField("pid") else client.client
+    named = client.HasField("pid") and client.client != f"pid {client.pid}"
+    name = f"pid {client.pid} ({client.client})" if named else client.client
     said = []
     if client.stray:
         share = f", with {100 * client.bytes_per_s / moving:.0f} % of the bytes that clients receive" if moving else ""
