@@ -251,6 +251,26 @@ def test_a_container_log_of_a_gigabyte_stays_within_the_caps(root: Path, form: o
     assert max(abs(found[each] - TRUTH[each]) for each in found) <= 0.01
 
 
+PODMAN = "var/lib/containers/storage/overlay-containers"
+
+
+def test_podman_with_files(root: Path) -> None:
+    log = root / PODMAN / CONTAINER / "userdata/ctr.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(cri(LINES))
+    with contained(f"machine.slice/libpod-{CONTAINER}.scope/container") as router:
+        assert_truth(read(root, router))
+
+
+@pytest.mark.needs("journal")
+def test_podman_with_the_journal(root: Path) -> None:
+    (root / PODMAN).mkdir(parents=True)
+    (root / PODMAN / "containers.json").write_text(json.dumps([{"id": CONTAINER, "names": ["sglang"]}]))
+    write_journal(root, LINES, boot=BOOT, _PID="1", CONTAINER_ID_FULL=CONTAINER)
+    with contained(f"machine.slice/libpod-{CONTAINER}.scope/container") as router:
+        assert_truth(read(root, router))
+
+
 def test_a_container_of_an_unknown_runtime(root: Path) -> None:
     with contained(f"machine.slice/libpod-{CONTAINER}.scope") as router:
         report = read(root, router)

@@ -2,10 +2,11 @@
 
 Reads, up to the job's caps for each log: the end of each regular file that a target has open as standard output,
 standard error or *.log, with the rotated files before it; where its output goes to whoever collects it, its
-container's log (Docker's json-file, the CRI's under /var/log/pods) or its unit's lines in the journal, through
-journalctl. Privilege: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE for others' files. Cost: 4 MB of log take half a second.
-Cannot see: pipes and terminals that neither a runtime nor a journal collects, compressed files, lines older than the
-caps, whether a started request is in flight or was given up by its client (the log has no line for that).
+container's log (Docker's json-file, Podman's, the CRI's under /var/log/pods) or its unit's or container's lines in
+the journal, through journalctl. Privilege: CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE for others' files. Cost: 4 MB of
+log take half a second. Cannot see: pipes and terminals that neither a runtime nor a journal collects, compressed
+files, lines older than the caps, whether a started request is in flight or was given up by its client (the log has no
+line for that).
 Lines never leave this process: only request ids, methods, paths, statuses, latencies and what patterns capture.
 """
 

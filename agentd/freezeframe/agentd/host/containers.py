@@ -1,4 +1,4 @@
-"""Names of a container and where its log is, from the files of its runtime: Docker, containerd, CRI-O, Kubernetes.
+"""Names of a container and where its log is, from the files of its runtime: Docker, containerd, CRI-O, Podman.
 
 Where a runtime keeps its files elsewhere, the names are unknown and the log is not found. The files are those of root;
 what they hold is escaped all the same. A read on dead storage can hang: workers only.
@@ -18,11 +18,12 @@ from freezeframe.agentd.host.procfs import ProcfsError, read_file
 from freezeframe.agentd.host.text import escape
 
 _DOCKER = "var/lib/docker"
-# The bundles of running containers, "{}" is the id. Podman's are like CRI-O's.
+# Of CRI-O and Podman, run as root.
+_STORAGE = "containers/storage/overlay-containers"
+# The bundles of running containers, "{}" is the id.
 _BUNDLES = (
     "run/containerd/io.containerd.runtime.v2.task/k8s.io/{}/config.json",
-    "run/containers/storage/overlay-containers/{}/userdata/config.json",
-    "var/run/containers/storage/overlay-containers/{}/userdata/config.json",
+    f"run/{_STORAGE}/{{}}/userdata/config.json",
 )
 _LINKS = "var/log/containers"
 # As kubelet names its links: names of Kubernetes have no "_".
@@ -50,7 +51,7 @@ class Names:
 class ContainerLog:
     """Where the lines of a container go."""
 
-    # "docker" for json-file, "cri", "journal" for Docker's driver of that name.
+    # "docker" for json-file, "cri", "journal" for the drivers of that name.
     kind: str
     # The file, below the host's root; empty for the journal.
     path: str = ""
@@ -71,6 +72,8 @@ def names_of(host: Host, container: str) -> Names:
         return found
     if told.get("Name"):
         return Names(name=_text(told["Name"]).lstrip("/"))
+    if name := _podman_name(host, container):
+        return Names(name=name)
     link = _link(host, container)
     return Names(pod=link["pod"], namespace=link["namespace"], name=link["name"]) if link else Names()
 
@@ -88,12 +91,26 @@ def log_of(host: Host, container: str) -> ContainerLog | None:
         return ContainerLog(kind="journal")
     link = _link(host, container)
     found = _resolve(host, f"{_LINKS}/{link[0]}") if link else ""
-    return ContainerLog(kind="cri", path=found) if found else None
+    # Podman writes it in the same form.
+    found = found or _resolve(host, f"var/lib/{_STORAGE}/{container}/userdata/ctr.log")
+    if found:
+        return ContainerLog(kind="cri", path=found)
+    if _podman_name(host, container):
+        return ContainerLog(kind="journal")
+    return None
 
 
 def _docker_root(host: Host) -> str:
     told = _json(host, "etc/docker/daemon.json").get("data-root")
     return told.strip("/") if isinstance(told, str) and told.startswith("/") else _DOCKER
+
+
+def _podman_name(host: Host, container: str) -> str:
+    told = _read_json(host, f"var/lib/{_STORAGE}/containers.json")
+    for each in told if isinstance(told, list) else ():
+        if isinstance(each, dict) and each.get("id") == container and isinstance(each.get("names"), list):
+            return next((_text(name) for name in each["names"]), "")
+    return ""
 
 
 def _link(host: Host, container: str) -> re.Match[str] | None:
@@ -130,8 +147,12 @@ def _text(value: Any) -> str:
 
 
 def _json(host: Host, path: str) -> dict[str, Any]:
-    try:
-        told = json.loads(read_file(str(host.root / path), _JSON_BYTES))
-    except (ProcfsError, ValueError, RecursionError):
-        return {}
+    told = _read_json(host, path)
     return told if isinstance(told, dict) else {}
+
+
+def _read_json(host: Host, path: str) -> Any:
+    try:
+        return json.loads(read_file(str(host.root / path), _JSON_BYTES))
+    except (ProcfsError, ValueError, RecursionError):
+        return None
