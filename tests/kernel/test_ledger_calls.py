@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from freezeframe.agentd.bpf import loader, programs
 from freezeframe.agentd.bpf.layout import Connection
 from freezeframe.agentd.recorder.exchange import Flight
 from freezeframe.agentd.recorder.ledger import Ledger
@@ -24,6 +25,18 @@ REQUEST = (
 )
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 libc = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.fixture(scope="module", params=["registers", "events"])
+def ledger(request: pytest.FixtureRequest, private_directory: Path) -> Iterator[Ledger]:
+    """By both ways of reading arguments: the second is what lockdown=confidentiality leaves."""
+    program = programs.LEDGER if request.param == "registers" else programs.LEDGER.otherwise
+    assert program is not None
+    ledger = Ledger(loader.load(program, str(private_directory)))
+    try:
+        yield ledger
+    finally:
+        ledger.close()
 
 
 @dataclass

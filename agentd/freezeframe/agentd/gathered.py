@@ -27,6 +27,7 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
     "native_threads": lambda thread: (thread.pid, thread.tid),
     "locks": lambda lock: (lock.pid, lock.kind, lock.address, lock.object),
     "asyncio_tasks": lambda task: (task.pid, task.address),
+    "futex_waits": lambda wait: (wait.pid, wait.tid),
     "metrics": lambda metric: (metric.pid, metric.name, metric.labels),
     "endpoints": lambda endpoint: (endpoint.pid, endpoint.address, endpoint.path),
     "log_findings": lambda finding: (finding.pid, finding.pattern),
@@ -38,6 +39,8 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
 _OF_ONE_PROCESS = (
     "sockets",
     "requests",
+    "futex_waits",
+    "futex_addresses",
     "python_threads",
     "native_threads",
     "locks",

@@ -13,6 +13,7 @@ import freezeframe.v1.process_pb2
 import freezeframe.v1.request_pb2
 import freezeframe.v1.socket_pb2
 import freezeframe.v1.stack_pb2
+import freezeframe.v1.trace_pb2
 import freezeframe.v1.verdict_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
@@ -54,6 +55,9 @@ class Snapshot(google.protobuf.message.Message):
     LOG_SOURCES_FIELD_NUMBER: builtins.int
     LOG_REQUESTS_FIELD_NUMBER: builtins.int
     RECORDER_FIELD_NUMBER: builtins.int
+    FUTEX_WAITS_FIELD_NUMBER: builtins.int
+    FUTEX_ADDRESSES_FIELD_NUMBER: builtins.int
+    CONNECTION_EVENTS_FIELD_NUMBER: builtins.int
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where and why."""
@@ -150,6 +154,18 @@ class Snapshot(google.protobuf.message.Message):
     def recorder(self) -> freezeframe.v1.request_pb2.RecorderState:
         """The recorder."""
 
+    @property
+    def futex_waits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.trace_pb2.FutexWait]:
+        """Threads that wait for a futex."""
+
+    @property
+    def futex_addresses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.trace_pb2.FutexAddress]:
+        """Futex addresses, those with the longest total wait first."""
+
+    @property
+    def connection_events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.trace_pb2.ConnectionEvent]:
+        """What happened to connections."""
+
     def __init__(
         self,
         *,
@@ -177,8 +193,11 @@ class Snapshot(google.protobuf.message.Message):
         log_sources: collections.abc.Iterable[freezeframe.v1.log_pb2.LogSource] | None = ...,
         log_requests: collections.abc.Iterable[freezeframe.v1.log_pb2.LogRequest] | None = ...,
         recorder: freezeframe.v1.request_pb2.RecorderState | None = ...,
+        futex_waits: collections.abc.Iterable[freezeframe.v1.trace_pb2.FutexWait] | None = ...,
+        futex_addresses: collections.abc.Iterable[freezeframe.v1.trace_pb2.FutexAddress] | None = ...,
+        connection_events: collections.abc.Iterable[freezeframe.v1.trace_pb2.ConnectionEvent] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["history", b"history", "host", b"host", "meta", b"meta", "recorder", b"recorder", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "connection_events", b"connection_events", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "futex_addresses", b"futex_addresses", "futex_waits", b"futex_waits", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
 
 global___Snapshot = Snapshot

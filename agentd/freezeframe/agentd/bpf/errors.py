@@ -1,9 +1,13 @@
-"""Why the recorder cannot be armed here: one class, with what to install or grant."""
+"""Why the recorder cannot be armed here; it becomes the outcome of the collectors that ask the recorder."""
 
 from __future__ import annotations
 
-from freezeframe.agentd.errors import AgentError
 
+class BpfError(Exception):
+    """Compiling, loading or attaching a program did not work; `hint` says what to install or grant."""
 
-class BpfError(AgentError):
-    """Compiling, loading or attaching a program did not work; `hint` says what mends it."""
+    def __init__(self, detail: str, hint: str = "") -> None:
+        """Keep the sentence and the next step."""
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint

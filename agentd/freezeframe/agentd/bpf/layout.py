@@ -15,6 +15,9 @@ HEAD_BYTES = 2048
 HEAD_PIECE = 512
 MAX_STREAMS = 16384
 MAX_THREADS = 16384
+MAX_FUTEXES = 16384
+# Of the ring of `sockets.bpf.c`.
+SOCKET_EVENTS = 4096
 NO_HEAD = 0xFFFFFFFF
 
 UNKNOWN, HTTP1, HTTP2, TLS, UPGRADED = range(5)
@@ -108,6 +111,32 @@ class Stream(NamedTuple):
     answered_ns: int
 
 
+class FutexWait(NamedTuple):
+    """One wait in progress."""
+
+    entered_ns: int
+    address: int
+    # 0 = none, 1 = one of unknown length, else how long it waits at most, plus 2.
+    timeout_ns: int
+    tgid: int
+    operation: int
+
+
+class FutexState(NamedTuple):
+    """What went on at one address."""
+
+    waits: int
+    wait_ns: int
+    wakes: int
+    woken: int
+    last_wake_ns: int
+
+
+SOCKET_EVENT = struct.Struct("=QII16s16sHHHxx")
+FUTEX_WAIT = struct.Struct("=QQQII")
+FUTEX = struct.Struct("=QI4x")
+FUTEX_STATE = struct.Struct("=QQQQQ")
+WAKERS = struct.Struct("=IIII")
 WATCH = struct.Struct("=QQQQIIII")
 DESCRIPTOR = struct.Struct("=II")
 REFERENCE = struct.Struct("=QQ")
@@ -129,4 +158,5 @@ SIZES = (
     ("HEAD_BYTES", HEAD_BYTES),
     ("MAX_STREAMS", MAX_STREAMS),
     ("MAX_THREADS", MAX_THREADS),
+    ("MAX_FUTEXES", MAX_FUTEXES),
 )

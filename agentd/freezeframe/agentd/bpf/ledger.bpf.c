@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The request ledger: per connection of a watched process, what was asked, what was answered, and when.
+ * The request ledger: per connection of a watched process, what was asked, what was answered, and when. And its futex
+ * waits.
  *
  * One program at the end of every system call (its arguments are still in the saved registers), one at the beginning
- * that looks at close alone (a descriptor is free before its close returns), two at exec and exit. Where registers may
+ * that looks at close (a descriptor is free before its close returns) and futex alone, two at exec and exit. Where registers may
  * not be read (lockdown=confidentiality), FROM_TRACEPOINTS takes the arguments from raw_syscalls:sys_enter instead.
  * x86-64 numbers and registers. No event goes to user space.
  */
@@ -25,6 +26,10 @@ BPF_F_TABLE("array", u32, struct head_states, head_states, 1, 1024);
 BPF_QUEUE(free_heads, u32, HEADS);
 /* Open HTTP/2 streams. Inserted and deleted here; deleted by user space with their connection. */
 BPF_HASH(streams, struct stream, struct stream_state, MAX_STREAMS);
+/* Thread -> the futex wait that it is in. Inserted at its beginning, deleted at its end or with the thread. */
+BPF_HASH(futex_waits, u32, struct futex_wait, MAX_THREADS);
+/* What went on at each address; the longest unused go when there is no room: a wait itself is above. */
+BPF_TABLE("lru_hash", struct futex, struct futex_state, futexes, MAX_FUTEXES);
 BPF_F_TABLE("array", u32, struct control, control, 1, 1024);
 BPF_TABLE("percpu_array", u32, u64, counters, COUNTERS);
 /* Zeros, copied into new entries: too large for the stack. */
@@ -384,6 +389,7 @@ static __always_inline void duplicate(struct watch *w, u32 tgid, u32 from, u32 t
 }
 
 #define MSG_PEEK 2
+#define EAGAIN 11
 #define EINPROGRESS 115
 #define EPIPE 32
 #define ECONNRESET 104
@@ -391,6 +397,74 @@ static __always_inline void duplicate(struct watch *w, u32 tgid, u32 from, u32 t
 #define AF_INET6 10
 #define F_DUPFD 0
 #define F_DUPFD_CLOEXEC 1030
+
+enum futex_operation {
+  FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_REQUEUE = 3, FUTEX_CMP_REQUEUE = 4, FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI = 6,
+  FUTEX_UNLOCK_PI = 7, FUTEX_WAIT_BITSET = 9, FUTEX_WAKE_BITSET = 10, FUTEX_WAIT_REQUEUE_PI = 11, FUTEX_LOCK_PI2 = 13
+};
+#define FUTEX_OPERATION(op) ((u32)(op) & 127)
+#define FUTEX_CLOCK_REALTIME 256
+
+static __always_inline bool waits_for_futex(u32 operation) {
+  return operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET || operation == FUTEX_LOCK_PI ||
+         operation == FUTEX_LOCK_PI2 || operation == FUTEX_WAIT_REQUEUE_PI;
+}
+
+static __always_inline void begin_futex(u64 thread, struct registers *r) {
+  u32 operation = FUTEX_OPERATION(r->si), tid = thread;
+  if (!waits_for_futex(operation))
+    return;
+  struct futex_wait f = {.address = r->di, .tgid = thread >> 32, .operation = operation};
+  f.entered_ns = bpf_ktime_get_ns();
+  if (r->r10) {
+    s64 limit[2] = {};
+    f.timeout_ns = SOME_TIMEOUT;
+    if (!bpf_probe_read_user(limit, sizeof(limit), (void *)r->r10)) {
+      u64 ns = limit[0] * 1000000000ULL + limit[1];
+      if (operation == FUTEX_WAIT)
+        f.timeout_ns = ns + 2;
+      else if (!(r->si & FUTEX_CLOCK_REALTIME) && operation != FUTEX_LOCK_PI && ns > f.entered_ns)
+        f.timeout_ns = ns - f.entered_ns + 2;
+    }
+  }
+  futex_waits.update(&tid, &f);
+}
+
+static __always_inline void end_futex(u64 thread, struct registers *r, long ret) {
+  u32 operation = FUTEX_OPERATION(r->si), tid = thread;
+  struct futex key = {.address = r->di, .tgid = thread >> 32};
+  struct futex_state none = {};
+  u64 waited = 0;
+  bool waiting = waits_for_futex(operation);
+  if (waiting) {
+    struct futex_wait *f = futex_waits.lookup(&tid);
+    if (!f)
+      return;
+    waited = bpf_ktime_get_ns() - f->entered_ns;
+    futex_waits.delete(&tid);
+    if (ret == -EAGAIN)
+      return;
+  } else if (operation != FUTEX_UNLOCK_PI && ret <= 0) {
+    return;
+  }
+  struct futex_state *s = futexes.lookup(&key);
+  if (!s) {
+    futexes.update(&key, &none);
+    s = futexes.lookup(&key);
+    if (!s)
+      return;
+  }
+  if (waiting) {
+    __sync_fetch_and_add(&s->waits, 1);
+    __sync_fetch_and_add(&s->wait_ns, waited);
+    return;
+  }
+  u32 place = s->wakes % WAKERS;
+  __sync_fetch_and_add(&s->wakes, 1);
+  __sync_fetch_and_add(&s->woken, ret > 0 ? ret : 1);
+  s->last_wake_ns = bpf_ktime_get_ns();
+  s->wakers[place & (WAKERS - 1)] = tid;
+}
 
 /* How a call names its bytes. */
 enum shape { PLAIN, VECTOR, MESSAGE, MESSAGES, NO_BYTES, OPENS };
@@ -476,6 +550,9 @@ static __always_inline int finish(u64 ctx, u32 tgid, struct watch *w, struct reg
       return 0;
     end = r->si ? SHUT_OUT : END_OF_INPUT;
     break;
+  case 202: /* futex */
+    end_futex(bpf_get_current_pid_tgid(), r, ret);
+    return 0;
   case 425: /* io_uring_setup */
     if (ret >= 0)
       w->flags |= USES_IO_URING;
@@ -554,11 +631,17 @@ static __always_inline int leave_call(u64 ctx, struct registers *r, long ret) {
   return finish(ctx, tgid, w, r, ret);
 }
 
-static __always_inline int closing(u32 fd) {
-  u32 tgid = bpf_get_current_pid_tgid() >> 32;
+/* The beginning of a close or a futex call. */
+static __always_inline int begin_call(struct registers *r) {
+  u64 thread = bpf_get_current_pid_tgid();
+  u32 tgid = thread >> 32;
   struct watch *w = watched.lookup(&tgid);
-  if (w)
-    forget(w, tgid, fd);
+  if (!w)
+    return 0;
+  if (r->orig_ax == 3)
+    forget(w, tgid, r->di);
+  else
+    begin_futex(thread, r);
   return 0;
 }
 
@@ -573,11 +656,12 @@ int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
 }
 
 int on_sys_enter(struct bpf_raw_tracepoint_args *ctx) {
-  u64 fd = 0;
-  if (ctx->args[1] != 3 /* close */)
+  struct registers r;
+  u64 saved = ctx->args[0], number = ctx->args[1];
+  if (number != 3 /* close */ && number != 202 /* futex */)
     return 0;
-  bpf_probe_read_kernel(&fd, sizeof(fd), (void *)((u64)ctx->args[0] + R10_IN_PT_REGS + 7 * 8));
-  return closing(fd);
+  bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
+  return begin_call(&r);
 }
 
 #else
@@ -589,9 +673,17 @@ struct exit_event { u64 common; s64 id; s64 ret; };
 int on_sys_enter(struct enter_event *ctx) {
   u64 thread = bpf_get_current_pid_tgid();
   u32 tgid = thread >> 32;
-  if (ctx->id == 3 /* close */)
-    return closing(ctx->args[0]);
+  struct registers r = {};
+  r.di = ctx->args[0];
+  r.si = ctx->args[1];
+  r.dx = ctx->args[2];
+  r.r10 = ctx->args[3];
+  r.orig_ax = ctx->id;
   switch (ctx->id) {
+  case 3: /* close */
+    return begin_call(&r);
+  case 202: /* futex */
+    begin_call(&r);
   case 42: case 43: case 50: case 288:
     break;
   case 0: case 1: case 19: case 20: case 32: case 33: case 40: case 44: case 45: case 46: case 47: case 48: case 72:
@@ -602,12 +694,6 @@ int on_sys_enter(struct enter_event *ctx) {
   default:
     return 0;
   }
-  struct registers r = {};
-  r.di = ctx->args[0];
-  r.si = ctx->args[1];
-  r.dx = ctx->args[2];
-  r.r10 = ctx->args[3];
-  r.orig_ax = ctx->id;
   arguments.update(&thread, &r);
   return 0;
 }
@@ -797,8 +883,9 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) {
 /* The end of a process. User space deletes its entries; until then a process with the same pid must not find them. */
 int on_exit(struct bpf_raw_tracepoint_args *ctx) {
   u64 thread = bpf_get_current_pid_tgid();
-  u32 tgid = thread >> 32;
-  if (tgid != (u32)thread)
+  u32 tgid = thread >> 32, tid = thread;
+  futex_waits.delete(&tid);
+  if (tgid != tid)
     return 0;
   struct watch *w = watched.lookup(&tgid);
   if (w) {

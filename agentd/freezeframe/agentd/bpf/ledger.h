@@ -119,6 +119,35 @@ struct stream_state {
   u64 answered_ns; /* first frame of the answer; 0 = none yet */
 };
 
+/* One thread that waits for a futex. */
+struct futex_wait {
+  u64 entered_ns;
+  u64 address;
+  u64 timeout_ns; /* NO_TIMEOUT, SOME_TIMEOUT, or how long it waits at most */
+  u32 tgid;
+  u32 operation; /* without flags */
+};
+
+#define NO_TIMEOUT 0
+#define SOME_TIMEOUT 1
+#define WAKERS 4
+
+struct futex {
+  u64 address;
+  u32 tgid;
+  u32 pad;
+};
+
+/* What went on at one address. */
+struct futex_state {
+  u64 waits; /* that ended */
+  u64 wait_ns;
+  u64 wakes;
+  u64 woken; /* threads */
+  u64 last_wake_ns;
+  u32 wakers[WAKERS]; /* threads, the next one to be replaced is wakes % WAKERS */
+};
+
 /* What is written by user space for the programs. */
 struct control {
   u64 sweep;

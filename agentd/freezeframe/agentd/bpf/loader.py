@@ -47,6 +47,9 @@ _ARCHITECTURES = {"x86_64": "x86"}
 _ANSWER_BYTES = 65536
 _LOG_CHARACTERS = 2000
 _MESSAGE_FDS = 250
+_TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+_CLONE_NEWNS = 0x20000
+_MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
 _PER_CPU = frozenset({5, 6, 10})
 
 
@@ -69,6 +72,8 @@ class ProgramFile:
     defines: tuple[tuple[str, int], ...] = ()
     # Programs that others continue with: index in the table `continuations`, function.
     continuations: tuple[str, ...] = ()
+    # Whether it is compiled or attached by what tracefs says of the kernel's events.
+    needs_tracefs: bool = False
     # What is run when this one cannot be: tried in order.
     otherwise: ProgramFile | None = None
 
@@ -232,8 +237,8 @@ def _compile(bcc: ModuleType, program: ProgramFile) -> tuple[list[dict[str, Any]
     text = (ROOM / program.file).read_text(encoding="ascii")
     bpf = bcc.BPF(text=text, cflags=flags)
     kept = []
-    kinds = {each.point.partition(":")[0] for each in program.attachments}
-    kind = bcc.BPF.RAW_TRACEPOINT if "raw" in kinds else bcc.BPF.TRACEPOINT
+    raw = all(each.point.startswith("raw:") for each in program.attachments)
+    kind = bcc.BPF.RAW_TRACEPOINT if raw else bcc.BPF.TRACEPOINT
     for number, name in enumerate(program.continuations):
         function = bpf.load_func(name, kind)
         bpf["continuations"][number] = function.fd
@@ -292,8 +297,21 @@ def _from_json(given: dict[str, Any]) -> ProgramFile:
         attachments=tuple(Attachment(**each) for each in given["attachments"]),
         defines=tuple((name, value) for name, value in given["defines"]),
         continuations=tuple(given["continuations"]),
+        needs_tracefs=given["needs_tracefs"],
         otherwise=_from_json(given["otherwise"]) if given["otherwise"] else None,
     )
+
+
+def mount_tracefs() -> str:
+    """Have tracefs for this process alone where the host has none mounted; gives why not, empty when it is there."""
+    if any(os.path.isdir(os.path.join(each, "events")) for each in _TRACEFS):
+        return ""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Not even for a moment in anybody else's sight: mounts of this process propagate to none.
+    if libc.unshare(_CLONE_NEWNS) == 0 and libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) == 0:  # noqa: SIM102
+        if libc.mount(b"tracefs", _TRACEFS[0].encode(), b"tracefs", 0, None) == 0:
+            return ""
+    return f"mounting tracefs: {os.strerror(ctypes.get_errno())}"
 
 
 def _answer(directory: str, kernel_headers: str, first: ProgramFile) -> tuple[dict[str, Any], list[int]]:
@@ -309,6 +327,10 @@ def _answer(directory: str, kernel_headers: str, first: ProgramFile) -> tuple[di
     try:
         while program is not None:
             said: list[str] = []
+            if program.needs_tracefs and (why := mount_tracefs()):
+                passed.append(f"{program.file}: {why}")
+                program = program.otherwise
+                continue
             try:
                 with _captured_stderr(said):
                     maps, descriptors, kept = _compile(bcc, program)

@@ -17,6 +17,7 @@ from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
 from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON_STACKS
 from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
+from freezeframe.agentd.collectors.trace_futex import TRACE_FUTEX
 from freezeframe.agentd.collectors.trace_requests import TRACE_REQUESTS
 
 # The first two are first steps of every capture; the others in the order in which they are shown.
@@ -30,6 +31,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_LOCKS,
     SNAPSHOT_SOCKETS,
     TRACE_REQUESTS,
+    TRACE_FUTEX,
     SAMPLE_METRICS,
     SNAPSHOT_GPUS,
     READ_LOGS,

@@ -7,7 +7,8 @@ armed (sockets show it, "at least"), what io_uring carries, inside TLS (the conn
 streams alone).
 
 Records hold: everything of Request but peer_pid, peer_address, upstream and joined_by, which `correlate` adds; source
-is "recorder". One look, at the end of the window: what ended before it is not in flight. Besides: RecorderState.
+is "recorder". One look, at the end of the window: what ended before it is not in flight. Besides: RecorderState, and
+ConnectionEvent of every edge of the host since the recorder was armed, from tracepoints of TCP.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
 from freezeframe.agentd.host import Host, recorder
 from freezeframe.agentd.jobs import Job
-from freezeframe.judge.model import RecorderState, Request, Snapshot
+from freezeframe.judge.model import ConnectionEvent, RecorderState, Request, Snapshot
 
 # A recorder that has just been started compiles for a second.
 _TIMEOUT_S = 3.0
@@ -41,8 +42,16 @@ def collect(job: Job, host: Host, report: Report) -> None:
             answer = recorder.ask(host.recorder, "requests", timeout_s=timeout_s)
     except recorder.RecorderError as error:
         raise UnavailableError(str(error), error.hint) from error
-    requests = [each for each in map(_request(answer.state["now_ns"]), answer.records) if _is_socket(host, each)]
+    requests = [
+        each for each in map(_request(answer.state["now_ns"]), answer.records["requests"]) if _is_socket(host, each)
+    ]
     report.part(Snapshot(recorder=_state(answer.state)))
+    now_ns = answer.state["now_ns"]
+    report.part(
+        Snapshot(connection_events=tuple(_connection_event(each, now_ns) for each in answer.records["connections"]))
+    )
+    if answer.state["without_sockets"]:
+        report.partial(f"closes, resets and retransmissions are not traced: {answer.state['without_sockets']}")
     for start in range(0, len(requests), _BATCH):
         report.part(Snapshot(requests=tuple(requests[start : start + _BATCH])))
     _tell_losses(answer.state, report)
@@ -79,6 +88,18 @@ def _request(now_ns: int) -> Any:
         )
 
     return make
+
+
+def _connection_event(record: list[Any], now_ns: int) -> ConnectionEvent:
+    client, server, what, count, last_ns, pid = record
+    return ConnectionEvent(
+        client=client,
+        server=server,
+        what=what,
+        count=float(count),
+        last_age_ms=max(0.0, (now_ns - last_ns) / 1e6),
+        pid=pid or None,
+    )
 
 
 def _is_socket(host: Host, request: Request) -> bool:
@@ -122,6 +143,9 @@ def _tell_losses(state: dict[str, Any], report: Report) -> None:
         )
         if state[name]
     ]
+    if state["io_uring_pids"]:
+        pids = ", ".join(map(str, state["io_uring_pids"][:8]))
+        report.partial(f"the sockets of pid {pids} are served by io_uring: what it carries is not seen")
     if lost:
         report.partial(f"the recorder had no room for {', '.join(lost)} since it was armed")
 

@@ -239,10 +239,6 @@ class Ledger:
         except OSError:
             return False
 
-    def io_uring_pids(self) -> list[int]:
-        """Processes that use io_uring: what it carries is not seen."""
-        return sorted(pid for pid, watch in self.watched().items() if watch.flags & layout.USES_IO_URING)
-
     def totals(self) -> dict[str, int]:
         """Count what is kept now, and what there is room for."""
         watched = self.watched()

@@ -2,8 +2,8 @@
 
 Started by the supervisor with a control channel, whose end ends it; "recorder" on it brings the channel to the
 launcher, again for each new launcher, over which "ask" brings the sockets of workers. A question on one of these is a
-JSON object {"what": "requests"}, "history" or "edges"; the answer is described in `host.recorder`. What cannot be armed
-is an answer, too, and is tried again every minute.
+JSON object {"what": ...}: "requests", "futexes", "history" or "edges"; the answer is described in `host.recorder`.
+What cannot be armed is an answer, too, and is tried again every minute.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from typing import Any
 
 from freezeframe.agentd import config as configuration
 from freezeframe.agentd import logs, supervisor
-from freezeframe.agentd.bpf import loader, programs
+from freezeframe.agentd.bpf import layout, loader, programs
 from freezeframe.agentd.bpf.errors import BpfError
+from freezeframe.agentd.bpf.loader import Loaded
 from freezeframe.agentd.channel import Channel, close_all
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.host import namespaces, procfs
 from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.recorder.connections import Connections
+from freezeframe.agentd.recorder.futexes import Futexes
 from freezeframe.agentd.recorder.history import INTERVAL_S
 from freezeframe.agentd.recorder.ledger import Ledger
 from freezeframe.agentd.recorder.sampler import Sampler
@@ -59,6 +62,10 @@ class Recorder:
         self._askers: list[socket.socket] = []
         self._ledger: Ledger | None = None
         self._sampler: Sampler | None = None
+        self._futexes: Futexes | None = None
+        self._connections: Connections | None = None
+        self._uring: Loaded | None = None
+        self._without_sockets = ""
         self._why_not = ("the recorder is not armed yet", "")
         self._rung = 0
         # Processes that need not be looked at again: what they open later is seen.
@@ -82,8 +89,9 @@ class Recorder:
                         due[number] = time.monotonic() + period_s
                 self._wait(min(due) - time.monotonic())
         finally:
-            if self._ledger is not None:
-                self._ledger.close()
+            for each in (self._ledger, self._connections, self._uring):
+                if each is not None:
+                    each.close()
 
     def _arm(self) -> None:
         if self._ledger is not None:
@@ -100,15 +108,34 @@ class Recorder:
         self._rung = loaded.rung
         self._ledger = Ledger(loaded)
         self._sampler = Sampler(self._ledger.counted)
+        self._futexes = Futexes(loaded)
+        self._arm_the_rest()
         self._log.info(
             "recorder armed", ms=round(loaded.duration_ms), rung=loaded.rung, locked_bytes=loaded.locked_bytes()
         )
         gc.collect()
         gc.freeze()
 
+    def _arm_the_rest(self) -> None:
+        """What the ledger can do without."""
+        headers = self._config.kernel_headers
+        try:
+            self._connections = Connections(loader.load(programs.SOCKETS, self._directory, kernel_headers=headers))
+            self._without_sockets = ""
+        except BpfError as error:
+            self._without_sockets = error.detail
+            self._log.warning("arming the trace of connections", error=error.detail)
+        try:
+            self._uring = loader.load(programs.URING, self._directory, kernel_headers=headers)
+        except BpfError as error:
+            # A kernel without io_uring, or one before 6.0 that names its event otherwise.
+            self._log.info("arming the trace of io_uring", error=error.detail)
+
     def _sweep(self) -> None:
         if self._ledger is not None:
             self._ledger.sweep()
+        if self._connections is not None:
+            self._connections.read()
 
     def _prune(self) -> None:
         if self._ledger is not None:
@@ -197,12 +224,16 @@ class Recorder:
 
     def _tell(self, what: str) -> tuple[dict[str, Any], object]:
         ledger = self._ledger
-        if ledger is None:
+        if ledger is None or self._futexes is None:
             return {"error": self._why_not[0], "hint": self._why_not[1]}, None
-        now = time.monotonic_ns()
+        state: dict[str, Any] = {"now_ns": time.monotonic_ns(), "armed_ns": ledger.armed_ns}
+        if what == "futexes":
+            waits = [astuple(each) for each in self._futexes.waits()]
+            return state, {"waits": waits, "addresses": [astuple(each) for each in self._futexes.addresses()]}
         records: object
         if what == "requests":
-            records = [astuple(flight) for flight in ledger.in_flight()]
+            flights = [astuple(flight) for flight in ledger.in_flight()]
+            records = {"requests": flights, "connections": self._edges()}
         elif what == "history" and self._sampler is not None:
             records = [
                 (*told.key, [round(value, 1) for value in told.values], told.last_nonzero_s)
@@ -212,17 +243,29 @@ class Recorder:
             records = [(*each.edge, *each[1:]) for each in self._sampler.edges]
         else:
             return {"error": f"the recorder knows no {what!r}"}, None
-        state = {
-            "now_ns": now,
-            "armed_ns": ledger.armed_ns,
+        state |= {
+            # Of the ages: not before any of the requests began.
+            "now_ns": time.monotonic_ns(),
             "rung": self._rung,
             "locked_bytes": ledger.locked_bytes(),
             "evicted": ledger.evicted,
-            "io_uring_pids": ledger.io_uring_pids(),
+            "io_uring_pids": self._io_uring_pids(),
+            "without_sockets": self._without_sockets,
             **ledger.totals(),
             **ledger.counters(),
         }
         return state, records
+
+    def _edges(self) -> list[tuple[str, str, str, int, int, int]]:
+        if self._connections is None:
+            return []
+        self._connections.read()
+        return [(*edge, count.number, count.last_ns, count.pid) for edge, count in self._connections.edges.items()]
+
+    def _io_uring_pids(self) -> list[int]:
+        if self._uring is None:
+            return []
+        return sorted(layout.PID.unpack(key)[0] for key, _ in self._uring.maps["uring_sockets"].items())
 
 
 def main(argv: Sequence[str]) -> None:

@@ -32,17 +32,21 @@ from freezeframe.judge.model.stacks import (
     TaskEdge,
     Waiter,
 )
+from freezeframe.judge.model.traces import ConnectionEvent, FutexAddress, FutexWait
 from freezeframe.judge.model.verdict import Attribution, Confidence, Evidence, RuledOut, Verdict
 
 __all__ = [
     "AsyncioTask",
     "Attribution",
     "Confidence",
+    "ConnectionEvent",
     "Edge",
     "Endpoint",
     "Evidence",
     "Filesystem",
     "Frame",
+    "FutexAddress",
+    "FutexWait",
     "Gpu",
     "GpuProcess",
     "History",

@@ -12,6 +12,7 @@ from freezeframe.judge.model.processes import Process
 from freezeframe.judge.model.requests import RecorderState, Request
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
 from freezeframe.judge.model.stacks import AsyncioTask, Lock, NativeThread, PythonThread
+from freezeframe.judge.model.traces import ConnectionEvent, FutexAddress, FutexWait
 from freezeframe.judge.model.verdict import Verdict
 
 
@@ -70,3 +71,9 @@ class Snapshot:
     log_requests: tuple[LogRequest, ...] = ()
     # The recorder.
     recorder: RecorderState | None = None
+    # Threads that wait for a futex.
+    futex_waits: tuple[FutexWait, ...] = ()
+    # Futex addresses, those with the longest total wait first.
+    futex_addresses: tuple[FutexAddress, ...] = ()
+    # What happened to connections.
+    connection_events: tuple[ConnectionEvent, ...] = ()

@@ -29,7 +29,13 @@ SECTIONS: tuple[SectionKind, ...] = (
         build=outcomes.findings,
         otherwise="The agent judges what its collectors bring: see the outcomes.",
     ),
-    SectionKind(name="hops", title="Hops", fields=("hops", "edges"), build=hops.hops, collectors=(_SOCKETS,)),
+    SectionKind(
+        name="hops",
+        title="Hops",
+        fields=("hops", "edges", "connection_events"),
+        build=hops.hops,
+        collectors=(_SOCKETS,),
+    ),
     SectionKind(
         name="processes",
         title="Processes",
@@ -67,7 +73,11 @@ SECTIONS: tuple[SectionKind, ...] = (
         collectors=("snapshot_native_stacks",),
     ),
     SectionKind(
-        name="locks", title="Locks", fields=("locks",), build=stacks.locks, collectors=("snapshot_locks", "trace_futex")
+        name="locks",
+        title="Locks",
+        fields=("locks", "futex_waits", "futex_addresses"),
+        build=stacks.locks,
+        collectors=("snapshot_locks", "trace_futex"),
     ),
     SectionKind(
         name="ranks", title="Ranks", fields=("ranks",), build=stacks.ranks, collectors=("snapshot_python_stacks",)

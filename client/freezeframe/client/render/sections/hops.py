@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Column, Paragraph, Path, PathHop, Table
+from freezeframe.client.render.sections import traces
 from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, optional, pid
 from freezeframe.v1 import socket_pb2
@@ -12,12 +13,12 @@ from freezeframe.v1 import socket_pb2
 def hops(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show the path, a row per hop, and a row per edge."""
     if not snapshot.hops and not snapshot.edges:
-        return ()
+        return traces.connection_events(snapshot)
     path = Path(hops=tuple(PathHop(name=hop.name, in_flight=hop.in_flight, holds=hop.holds) for hop in snapshot.hops))
     blocks: list[Block] = [path, _hop_table(snapshot)] if snapshot.hops else []
     if snapshot.edges:
         blocks += [Paragraph(text=""), Paragraph(text="Edges:"), _edge_table(snapshot)]
-    return tuple(blocks)
+    return (*blocks, *traces.connection_events(snapshot))
 
 
 def _hop_table(snapshot: Snapshot) -> Table:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Column, Lines, Table
+from freezeframe.client.render.sections import traces
 from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, optional
 from freezeframe.v1 import stack_pb2, verdict_pb2
@@ -90,7 +91,7 @@ def _second_look(thread: stack_pb2.NativeThread) -> tuple[str, ...]:
 def locks(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show each lock or other wait, who can end it and what that one does, and who waits."""
     if not snapshot.locks:
-        return ()
+        return traces.futexes(snapshot)
     columns = (
         Column(title="PID", right=True),
         Column(title="KIND"),
@@ -110,7 +111,7 @@ def locks(snapshot: Snapshot) -> tuple[Block, ...]:
         )
         for lock in snapshot.locks
     )
-    return (Table(columns=columns, rows=rows),)
+    return (Table(columns=columns, rows=rows), *traces.futexes(snapshot))
 
 
 def _owner(lock: stack_pb2.Lock) -> str:
