@@ -295,6 +295,13 @@ static __always_inline void keep_tail(struct connection *c, struct call *k) {
     *tail = 0;
     return;
   }
+  /* Of what is said only the signs that end a chunk are kept. */
+#pragma unroll
+  for (u32 i = 0; i < 64; i += 8) {
+    u8 sign = read >> i;
+    if (sign != '\r' && sign != '\n' && sign != '0')
+      read &= ~(0xffULL << i);
+  }
   if (n >= 8)
     *tail = read;
   else
@@ -318,8 +325,10 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
   k->connection = find(w, tgid, fd);
   struct connection *c = k->connection ? connections.lookup(&k->connection) : NULL;
   if (!c) {
-    if (what == OTHER_BYTES)
+    if (what == OTHER_BYTES) {
+      __builtin_memset(k->start, 0, 16);
       return;
+    }
     c = open_connection(w, tgid, fd, k->now, SEEN_LATE);
     if (!c) {
       if (what == HTTP_REQUEST)
@@ -353,6 +362,7 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
     c->out_ns = k->now;
   }
   keep_tail(c, k);
+  __builtin_memset(k->start, 0, 16);
   k->left = k->bytes;
   k->len = k->iov ? 0 : k->bytes;
   k->next = 0;

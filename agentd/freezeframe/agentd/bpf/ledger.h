@@ -71,7 +71,7 @@ struct connection {
   u64 response_ns; /* when its answer began; 0 = not yet */
   u64 response_at; /* total of the answer's direction at that moment, before it */
   u64 last_head_at; /* bytes of the request's direction before the last pipelined head, since the request began */
-  u64 in_tail;      /* last bytes in, the last one in the highest byte */
+  u64 in_tail;      /* last bytes in, the last one in the highest byte; others than \r, \n and 0 are 0 */
   u64 out_tail;
   u64 ended_ns; /* end of input, reset or shutdown, the first of them */
   u32 tgid;

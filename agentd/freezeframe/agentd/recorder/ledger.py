@@ -1,8 +1,8 @@
 """The request ledger's user side: clears the heads, prunes what has ended, makes room, and tells what is in flight.
 
-What was read of a message is in memory of ours for less than a second: `sweep` marks the heads that are full or waited
-long enough, and a millisecond later, when no program can still write to them, parses them, zeroes their bytes in the
-map itself and frees them. Of a connection it keeps what `heads` lets through.
+What was read of a message stays for less than a second: `sweep` marks the heads that are full or waited long enough,
+and a millisecond later, when no program can still write to them, parses them in the map itself, which is mapped,
+zeroes their bytes there and frees them. Of a connection it keeps what `heads` lets through; nothing else is copied.
 """
 
 from __future__ import annotations
@@ -309,17 +309,14 @@ class Ledger:
         at = index * _HEAD_SLOT
         number, sequence, length, kind = layout.HEAD.unpack_from(self._heads, at)
         begin = at + layout.HEAD.size
-        data = self._heads[begin : begin + min(length, layout.HEAD_BYTES)]
-        self._heads[at : begin + len(_ZEROS)] = bytes(layout.HEAD.size) + _ZEROS
-        self._states[index] = layout.FREE
-        self._waiting.sweeps.pop(index, None)
-        self._free.push(layout.PID.pack(index))
+        end = begin + min(length, layout.HEAD_BYTES)
         known = self._known.get(number, _NOTHING)
+        # In place: what is not kept is never copied.
         if kind == layout.REQUEST_HEAD:
             known = Known(
-                request=heads.request_head(data),
+                request=heads.request_head(self._heads, begin, end),
                 request_number=sequence,
-                more_requests=max(0, heads.request_heads_in(data) - 1),
+                more_requests=max(0, heads.request_heads_in(self._heads, begin, end) - 1),
                 response=known.response,
                 response_number=known.response_number,
             )
@@ -328,7 +325,11 @@ class Ledger:
                 request=known.request,
                 request_number=known.request_number,
                 more_requests=known.more_requests,
-                response=heads.response_head(data),
+                response=heads.response_head(self._heads, begin, end),
                 response_number=sequence,
             )
+        self._heads[at : begin + len(_ZEROS)] = bytes(layout.HEAD.size) + _ZEROS
+        self._states[index] = layout.FREE
+        self._waiting.sweeps.pop(index, None)
+        self._free.push(layout.PID.pack(index))
         self._known[number] = known
