@@ -69,7 +69,6 @@ def _recorded(
     with_sockets = {socket.pid for socket in sockets}
     covered: set[int] = set()
     ends: list[tuple[Request, int | None]] = []
-    at_server: dict[int, int] = {}
     for request in recorded:
         index = by_end.get((request.pid, request.fd))
         if index is None:
@@ -84,17 +83,29 @@ def _recorded(
             covered.add(number)
             c = connections[number]
             peer = c.client_pid if request.side is Request.Side.SERVER else c.server_pid
-            if request.side is Request.Side.SERVER:
-                at_server[number] = at_server.get(number, 0) + 1
         ends.append((replace(request, peer_pid=peer, peer_address=socket.remote), number))
-    kept = []
+    return _one_of_two_ends(ends), covered
+
+
+def _one_of_two_ends(ends: Sequence[tuple[Request, int | None]]) -> list[Request]:
+    """Keep the server's record of what both ends tell, with the age that the client knows: it began there."""
+    of_client: dict[int, list[Request]] = {}
     for request, number in ends:
-        if request.side is Request.Side.CLIENT and number is not None and at_server.get(number, 0):
-            # The other end has read it: that end's record stays.
-            at_server[number] -= 1
-            continue
-        kept.append(request)
-    return kept, covered
+        if number is not None and request.side is Request.Side.CLIENT:
+            of_client.setdefault(number, []).append(request)
+    for waiting in of_client.values():
+        waiting.sort(key=lambda each: each.age_ms)
+    kept = []
+    # The oldest at the server is the oldest at the client.
+    for request, number in sorted(ends, key=lambda end: -end[0].age_ms):
+        if number is None:
+            kept.append(request)
+        elif request.side is Request.Side.SERVER:
+            asked = of_client[number].pop() if of_client.get(number) else request
+            kept.append(replace(request, age_ms=max(request.age_ms, asked.age_ms)))
+    # What no server has read.
+    kept += [request for waiting in of_client.values() for request in waiting]
+    return kept
 
 
 def _request(connection: Connection, sockets: Sequence[Socket]) -> Request:
