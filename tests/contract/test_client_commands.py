@@ -538,7 +538,7 @@ def test_the_shell_completes_commands_options_and_sections() -> None:
 
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "where", "list", "get", "pin", "rm", "doctor", "completion",
+        "snap", "show", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

@@ -28,6 +28,7 @@ from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.pidfds import Held
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Store
+from freezeframe.agentd.watching import Watching
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge import SCHEMA
 from freezeframe.judge.correlate.roles import serving_processes
@@ -102,6 +103,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         limits=config.capture,
         collectors=engine.collector_names(),
         capabilities=probe,
+        watching=Watching(workers=workers, processes=engine),
         agent_version=version,
         host=host,
         kernel=os.uname().release,

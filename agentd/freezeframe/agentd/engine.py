@@ -26,7 +26,8 @@ from freezeframe.judge.model import History, Meta, Metric, Outcome, Process, Sna
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
 READ_COMMAND_LINES = "read_command_lines"
-INTERNAL = (FIND, READ_COMMAND_LINES)
+# Not steps that can be asked for: two come first in every capture, one belongs to the live view.
+INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges")
 SOCKETS = "snapshot_sockets"
 GPUS = "snapshot_gpus"
 
@@ -99,6 +100,12 @@ class Engine:
     def collector_names(self) -> tuple[str, ...]:
         """Names that --only and --skip take."""
         return tuple(name for name in self.collectors if name not in INTERNAL)
+
+    def known(self) -> tuple[Process, ...]:
+        """Processes whose command lines are known, with the roles that these give them."""
+        known = tuple(self.command_lines.values())
+        roles = {process.pid: process for process in self.serving(known, (), ())}
+        return tuple(roles.get(process.pid, process) for process in known)
 
     async def warm(self) -> None:
         """Learn the command lines of every process on the host, so that a later capture need not read them."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, cast
 
 import grpc
@@ -19,10 +21,12 @@ from freezeframe.agentd.errors import NotSupportedError, StoreFailedError
 from freezeframe.agentd.policy import capture_spec
 from freezeframe.agentd.roles import Role
 from freezeframe.agentd.store import Kept, Store
+from freezeframe.agentd.watching import Live, Watching
 from freezeframe.judge import SCHEMA, wire
-from freezeframe.v1 import meta_pb2, service_pb2, service_pb2_grpc
+from freezeframe.v1 import meta_pb2, process_pb2, service_pb2, service_pb2_grpc, socket_pb2
 
 CHUNK_BYTES = 1024 * 1024
+_WATCH_MS, _WATCH_SHORTEST_S, _WATCH_LONGEST_S = 1000.0, 0.5, 60.0
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,6 +43,8 @@ class Parts:
     collectors: tuple[str, ...]
     # What the agent can see here: asked for at each GetCapabilities.
     capabilities: Callable[[], Awaitable[Sequence[Capability]]]
+    # None where there is no live view.
+    watching: Watching | None = None
     agent_version: str
     host: str
     kernel: str
@@ -157,16 +163,30 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
         raise _not_yet("schedules")
 
     async def Watch(  # noqa: N802
-        self, _request: service_pb2.WatchRequest, _context: _Context
+        self, request: service_pb2.WatchRequest, _context: _Context
     ) -> AsyncIterator[service_pb2.WatchResponse]:
-        """Not yet."""
-        raise _not_yet("watch")
-        yield  # An async generator, as its caller expects.
+        """Stream the edges of the serving path, about once a second."""
+        if self._parts.watching is None:
+            raise _not_yet("watch")
+        interval_s = min(_WATCH_LONGEST_S, max(_WATCH_SHORTEST_S, (request.interval_ms or _WATCH_MS) / 1000.0))
+        while True:
+            begin = time.monotonic()
+            yield _live(await self._parts.watching.look(), self._parts)
+            await asyncio.sleep(max(0.0, begin + interval_s - time.monotonic()))
 
     def _store(self) -> Store:
         if self._parts.store is None:
             raise StoreFailedError("this agent keeps nothing", "use the daemon's socket")
         return self._parts.store
+
+
+def _live(live: Live, parts: Parts) -> service_pb2.WatchResponse:
+    now = datetime.now(tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return service_pb2.WatchResponse(
+        meta=meta_pb2.Meta(host=parts.host, agent_version=parts.agent_version, started_at=now),
+        edges=[cast("socket_pb2.Edge", wire.to_message(edge)) for edge in live.edges],
+        processes=[cast("process_pb2.Process", wire.to_message(process)) for process in live.processes],
+    )
 
 
 def _not_yet(what: str) -> NotSupportedError:

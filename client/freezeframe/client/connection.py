@@ -19,7 +19,7 @@ import os
 import pwd
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -198,6 +198,16 @@ class Agent:
         return self._unary(
             lambda: self._stub.GetCapabilities(request, timeout=QUICK_S), f"asking {self._target.name} what it can see"
         )
+
+    def watch(self, interval_s: float) -> Generator[service_pb2.WatchResponse, None, None]:
+        """Give the hops each time that the agent tells of them, for as long as they are taken. Raises ClientError."""
+        call = self._stub.Watch(service_pb2.WatchRequest(interval_ms=interval_s * 1000.0))
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise translate(cast("grpc.Call", error), f"watching {self._target.name}", began=True) from error
+        finally:
+            call.cancel()
 
     def _unary(self, call: Callable[[], T], doing: str) -> T:
         try:

@@ -24,74 +24,76 @@ _sym_db = _symbol_database.Default()
 
 from freezeframe.v1 import file_pb2 as freezeframe_dot_v1_dot_file__pb2
 from freezeframe.v1 import meta_pb2 as freezeframe_dot_v1_dot_meta__pb2
+from freezeframe.v1 import process_pb2 as freezeframe_dot_v1_dot_process__pb2
+from freezeframe.v1 import socket_pb2 as freezeframe_dot_v1_dot_socket__pb2
 from freezeframe.v1 import verdict_pb2 as freezeframe_dot_v1_dot_verdict__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66reezeframe/v1/service.proto\x12\x0e\x66reezeframe.v1\x1a\x19\x66reezeframe/v1/file.proto\x1a\x19\x66reezeframe/v1/meta.proto\x1a\x1c\x66reezeframe/v1/verdict.proto\"\x8a\x02\n\x0e\x43\x61ptureRequest\x12\x16\n\twindow_ms\x18\x01 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04pids\x18\x03 \x03(\r\x12\x14\n\nclient_pid\x18\x04 \x01(\rH\x00\x12\x18\n\x0e\x63lient_address\x18\x05 \x01(\tH\x00\x12\x0c\n\x04only\x18\x06 \x03(\t\x12\x0c\n\x04skip\x18\x07 \x03(\t\x12\x11\n\tprofile_s\x18\x08 \x01(\x01\x12\x13\n\x0b\x61llow_seize\x18\t \x01(\x08\x12\x0c\n\x04note\x18\n \x01(\t\x12\x0e\n\x06schema\x18\x0b \x01(\rB\x08\n\x06\x63lientB\x0c\n\n_window_msB\x0e\n\x0c_deadline_ms\"\x9a\x01\n\x0c\x43\x61ptureEvent\x12,\n\x08progress\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.ProgressH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.freezeframe.v1.ChunkH\x00\x12+\n\x04\x64one\x18\x03 \x01(\x0b\x32\x1b.freezeframe.v1.CaptureDoneH\x00\x42\x07\n\x05\x65vent\"\x84\x01\n\x08Progress\x12\x11\n\tcollector\x18\x01 \x01(\t\x12-\n\x07outcome\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.OutcomeH\x00\x88\x01\x01\x12\r\n\x05\x64oing\x18\x03 \x01(\t\x12\x0c\n\x04\x64one\x18\x04 \x01(\r\x12\r\n\x05total\x18\x05 \x01(\rB\n\n\x08_outcome\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"y\n\x0b\x43\x61ptureDone\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x01\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x0c\n\x04kept\x18\x04 \x01(\x08\x12\x18\n\x10not_kept_because\x18\x05 \x01(\t\x12\x0e\n\x06shared\x18\x06 \x01(\x08\"%\n\x14ListSnapshotsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\"H\n\x15ListSnapshotsResponse\x12/\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1c.freezeframe.v1.KeptSnapshot\"~\n\x0cKeptSnapshot\x12*\n\x08manifest\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.Manifest\x12\r\n\x05\x62ytes\x18\x02 \x01(\x01\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x61mage\x18\x04 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x05 \x01(\t\")\n\x12GetSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\"s\n\x13GetSnapshotResponse\x12&\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x15.freezeframe.v1.ChunkH\x00\x12+\n\x04\x64one\x18\x02 \x01(\x0b\x32\x1b.freezeframe.v1.CaptureDoneH\x00\x42\x07\n\x05\x65vent\"9\n\x12PinSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x0e\n\x06pinned\x18\x02 \x01(\x08\"\x15\n\x13PinSnapshotResponse\",\n\x15\x44\x65leteSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteSnapshotResponse\"\x18\n\x16GetCapabilitiesRequest\"\xc6\x01\n\x17GetCapabilitiesResponse\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x0e\n\x06schema\x18\x02 \x01(\r\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0e\n\x06kernel\x18\x04 \x01(\t\x12\x30\n\x0c\x63\x61pabilities\x18\x05 \x03(\x0b\x32\x1a.freezeframe.v1.Capability\x12\x11\n\tuptime_ms\x18\x06 \x01(\x01\x12\r\n\x05roles\x18\x07 \x03(\t\x12\x12\n\ncollectors\x18\x08 \x03(\t\"\xa9\x01\n\nCapability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .freezeframe.v1.Capability.State\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\">\n\x05State\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07PRESENT\x10\x01\x12\x0b\n\x07LIMITED\x10\x02\x12\n\n\x06\x41\x42SENT\x10\x03\"\x16\n\x14ListSchedulesRequest\"D\n\x15ListSchedulesResponse\x12+\n\tschedules\x18\x01 \x03(\x0b\x32\x18.freezeframe.v1.Schedule\"\x8a\x01\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ninterval_s\x18\x02 \x01(\x01\x12\x0c\n\x04\x63ron\x18\x03 \x01(\t\x12\x0c\n\x04when\x18\x04 \x01(\t\x12/\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32\x1e.freezeframe.v1.CaptureRequest\x12\x0f\n\x07next_at\x18\x06 \x01(\t\"@\n\x12PutScheduleRequest\x12*\n\x08schedule\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.Schedule\"\x15\n\x13PutScheduleResponse\"%\n\x15\x44\x65leteScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"#\n\x0cWatchRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\x01\"]\n\rWatchResponse\x12\"\n\x04meta\x18\x01 \x01(\x0b\x32\x14.freezeframe.v1.Meta\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\"\xc3\x02\n\tErrorInfo\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .freezeframe.v1.ErrorInfo.Reason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\"\xe5\x01\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x01\x12\x15\n\x11UNKNOWN_COLLECTOR\x10\x02\x12\x14\n\x10UNKNOWN_SNAPSHOT\x10\x03\x12\x11\n\rROLE_REQUIRED\x10\x04\x12\x08\n\x04\x42USY\x10\x05\x12\x11\n\rNOT_SUPPORTED\x10\x06\x12\x13\n\x0fSNAPSHOT_PINNED\x10\x07\x12\x10\n\x0cSTORE_FAILED\x10\x08\x12\x11\n\rLAUNCHER_DOWN\x10\t\x12\x0c\n\x08INTERNAL\x10\n\x12\x14\n\x10SNAPSHOT_DAMAGED\x10\x0b\x32\x8f\x07\n\x0e\x43\x61ptureService\x12I\n\x07\x43\x61pture\x12\x1e.freezeframe.v1.CaptureRequest\x1a\x1c.freezeframe.v1.CaptureEvent0\x01\x12\\\n\rListSnapshots\x12$.freezeframe.v1.ListSnapshotsRequest\x1a%.freezeframe.v1.ListSnapshotsResponse\x12X\n\x0bGetSnapshot\x12\".freezeframe.v1.GetSnapshotRequest\x1a#.freezeframe.v1.GetSnapshotResponse0\x01\x12V\n\x0bPinSnapshot\x12\".freezeframe.v1.PinSnapshotRequest\x1a#.freezeframe.v1.PinSnapshotResponse\x12_\n\x0e\x44\x65leteSnapshot\x12%.freezeframe.v1.DeleteSnapshotRequest\x1a&.freezeframe.v1.DeleteSnapshotResponse\x12\x62\n\x0fGetCapabilities\x12&.freezeframe.v1.GetCapabilitiesRequest\x1a\'.freezeframe.v1.GetCapabilitiesResponse\x12\\\n\rListSchedules\x12$.freezeframe.v1.ListSchedulesRequest\x1a%.freezeframe.v1.ListSchedulesResponse\x12V\n\x0bPutSchedule\x12\".freezeframe.v1.PutScheduleRequest\x1a#.freezeframe.v1.PutScheduleResponse\x12_\n\x0e\x44\x65leteSchedule\x12%.freezeframe.v1.DeleteScheduleRequest\x1a&.freezeframe.v1.DeleteScheduleResponse\x12\x46\n\x05Watch\x12\x1c.freezeframe.v1.WatchRequest\x1a\x1d.freezeframe.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66reezeframe/v1/service.proto\x12\x0e\x66reezeframe.v1\x1a\x19\x66reezeframe/v1/file.proto\x1a\x19\x66reezeframe/v1/meta.proto\x1a\x1c\x66reezeframe/v1/process.proto\x1a\x1b\x66reezeframe/v1/socket.proto\x1a\x1c\x66reezeframe/v1/verdict.proto\"\x8a\x02\n\x0e\x43\x61ptureRequest\x12\x16\n\twindow_ms\x18\x01 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x64\x65\x61\x64line_ms\x18\x02 \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04pids\x18\x03 \x03(\r\x12\x14\n\nclient_pid\x18\x04 \x01(\rH\x00\x12\x18\n\x0e\x63lient_address\x18\x05 \x01(\tH\x00\x12\x0c\n\x04only\x18\x06 \x03(\t\x12\x0c\n\x04skip\x18\x07 \x03(\t\x12\x11\n\tprofile_s\x18\x08 \x01(\x01\x12\x13\n\x0b\x61llow_seize\x18\t \x01(\x08\x12\x0c\n\x04note\x18\n \x01(\t\x12\x0e\n\x06schema\x18\x0b \x01(\rB\x08\n\x06\x63lientB\x0c\n\n_window_msB\x0e\n\x0c_deadline_ms\"\x9a\x01\n\x0c\x43\x61ptureEvent\x12,\n\x08progress\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.ProgressH\x00\x12&\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x15.freezeframe.v1.ChunkH\x00\x12+\n\x04\x64one\x18\x03 \x01(\x0b\x32\x1b.freezeframe.v1.CaptureDoneH\x00\x42\x07\n\x05\x65vent\"\x84\x01\n\x08Progress\x12\x11\n\tcollector\x18\x01 \x01(\t\x12-\n\x07outcome\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.OutcomeH\x00\x88\x01\x01\x12\r\n\x05\x64oing\x18\x03 \x01(\t\x12\x0c\n\x04\x64one\x18\x04 \x01(\r\x12\r\n\x05total\x18\x05 \x01(\rB\n\n\x08_outcome\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"y\n\x0b\x43\x61ptureDone\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\r\n\x05\x62ytes\x18\x02 \x01(\x01\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x0c\n\x04kept\x18\x04 \x01(\x08\x12\x18\n\x10not_kept_because\x18\x05 \x01(\t\x12\x0e\n\x06shared\x18\x06 \x01(\x08\"%\n\x14ListSnapshotsRequest\x12\r\n\x05limit\x18\x01 \x01(\r\"H\n\x15ListSnapshotsResponse\x12/\n\tsnapshots\x18\x01 \x03(\x0b\x32\x1c.freezeframe.v1.KeptSnapshot\"~\n\x0cKeptSnapshot\x12*\n\x08manifest\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.Manifest\x12\r\n\x05\x62ytes\x18\x02 \x01(\x01\x12\x0e\n\x06pinned\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x61mage\x18\x04 \x01(\t\x12\x13\n\x0bsnapshot_id\x18\x05 \x01(\t\")\n\x12GetSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\"s\n\x13GetSnapshotResponse\x12&\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x15.freezeframe.v1.ChunkH\x00\x12+\n\x04\x64one\x18\x02 \x01(\x0b\x32\x1b.freezeframe.v1.CaptureDoneH\x00\x42\x07\n\x05\x65vent\"9\n\x12PinSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x0e\n\x06pinned\x18\x02 \x01(\x08\"\x15\n\x13PinSnapshotResponse\",\n\x15\x44\x65leteSnapshotRequest\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteSnapshotResponse\"\x18\n\x16GetCapabilitiesRequest\"\xc6\x01\n\x17GetCapabilitiesResponse\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x0e\n\x06schema\x18\x02 \x01(\r\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0e\n\x06kernel\x18\x04 \x01(\t\x12\x30\n\x0c\x63\x61pabilities\x18\x05 \x03(\x0b\x32\x1a.freezeframe.v1.Capability\x12\x11\n\tuptime_ms\x18\x06 \x01(\x01\x12\r\n\x05roles\x18\x07 \x03(\t\x12\x12\n\ncollectors\x18\x08 \x03(\t\"\xa9\x01\n\nCapability\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .freezeframe.v1.Capability.State\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04hint\x18\x04 \x01(\t\">\n\x05State\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07PRESENT\x10\x01\x12\x0b\n\x07LIMITED\x10\x02\x12\n\n\x06\x41\x42SENT\x10\x03\"\x16\n\x14ListSchedulesRequest\"D\n\x15ListSchedulesResponse\x12+\n\tschedules\x18\x01 \x03(\x0b\x32\x18.freezeframe.v1.Schedule\"\x8a\x01\n\x08Schedule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ninterval_s\x18\x02 \x01(\x01\x12\x0c\n\x04\x63ron\x18\x03 \x01(\t\x12\x0c\n\x04when\x18\x04 \x01(\t\x12/\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32\x1e.freezeframe.v1.CaptureRequest\x12\x0f\n\x07next_at\x18\x06 \x01(\t\"@\n\x12PutScheduleRequest\x12*\n\x08schedule\x18\x01 \x01(\x0b\x32\x18.freezeframe.v1.Schedule\"\x15\n\x13PutScheduleResponse\"%\n\x15\x44\x65leteScheduleRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16\x44\x65leteScheduleResponse\"#\n\x0cWatchRequest\x12\x13\n\x0binterval_ms\x18\x01 \x01(\x01\"\xae\x01\n\rWatchResponse\x12\"\n\x04meta\x18\x01 \x01(\x0b\x32\x14.freezeframe.v1.Meta\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\x12#\n\x05\x65\x64ges\x18\x03 \x03(\x0b\x32\x14.freezeframe.v1.Edge\x12*\n\tprocesses\x18\x04 \x03(\x0b\x32\x17.freezeframe.v1.Process\"\xc3\x02\n\tErrorInfo\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .freezeframe.v1.ErrorInfo.Reason\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\"\xe5\x01\n\x06Reason\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0f\n\x0b\x42\x41\x44_REQUEST\x10\x01\x12\x15\n\x11UNKNOWN_COLLECTOR\x10\x02\x12\x14\n\x10UNKNOWN_SNAPSHOT\x10\x03\x12\x11\n\rROLE_REQUIRED\x10\x04\x12\x08\n\x04\x42USY\x10\x05\x12\x11\n\rNOT_SUPPORTED\x10\x06\x12\x13\n\x0fSNAPSHOT_PINNED\x10\x07\x12\x10\n\x0cSTORE_FAILED\x10\x08\x12\x11\n\rLAUNCHER_DOWN\x10\t\x12\x0c\n\x08INTERNAL\x10\n\x12\x14\n\x10SNAPSHOT_DAMAGED\x10\x0b\x32\x8f\x07\n\x0e\x43\x61ptureService\x12I\n\x07\x43\x61pture\x12\x1e.freezeframe.v1.CaptureRequest\x1a\x1c.freezeframe.v1.CaptureEvent0\x01\x12\\\n\rListSnapshots\x12$.freezeframe.v1.ListSnapshotsRequest\x1a%.freezeframe.v1.ListSnapshotsResponse\x12X\n\x0bGetSnapshot\x12\".freezeframe.v1.GetSnapshotRequest\x1a#.freezeframe.v1.GetSnapshotResponse0\x01\x12V\n\x0bPinSnapshot\x12\".freezeframe.v1.PinSnapshotRequest\x1a#.freezeframe.v1.PinSnapshotResponse\x12_\n\x0e\x44\x65leteSnapshot\x12%.freezeframe.v1.DeleteSnapshotRequest\x1a&.freezeframe.v1.DeleteSnapshotResponse\x12\x62\n\x0fGetCapabilities\x12&.freezeframe.v1.GetCapabilitiesRequest\x1a\'.freezeframe.v1.GetCapabilitiesResponse\x12\\\n\rListSchedules\x12$.freezeframe.v1.ListSchedulesRequest\x1a%.freezeframe.v1.ListSchedulesResponse\x12V\n\x0bPutSchedule\x12\".freezeframe.v1.PutScheduleRequest\x1a#.freezeframe.v1.PutScheduleResponse\x12_\n\x0e\x44\x65leteSchedule\x12%.freezeframe.v1.DeleteScheduleRequest\x1a&.freezeframe.v1.DeleteScheduleResponse\x12\x46\n\x05Watch\x12\x1c.freezeframe.v1.WatchRequest\x1a\x1d.freezeframe.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'freezeframe.v1.service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CAPTUREREQUEST']._serialized_start=133
-  _globals['_CAPTUREREQUEST']._serialized_end=399
-  _globals['_CAPTUREEVENT']._serialized_start=402
-  _globals['_CAPTUREEVENT']._serialized_end=556
-  _globals['_PROGRESS']._serialized_start=559
-  _globals['_PROGRESS']._serialized_end=691
-  _globals['_CHUNK']._serialized_start=693
-  _globals['_CHUNK']._serialized_end=714
-  _globals['_CAPTUREDONE']._serialized_start=716
-  _globals['_CAPTUREDONE']._serialized_end=837
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=839
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=876
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=878
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=950
-  _globals['_KEPTSNAPSHOT']._serialized_start=952
-  _globals['_KEPTSNAPSHOT']._serialized_end=1078
-  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1080
-  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1121
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=1123
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=1238
-  _globals['_PINSNAPSHOTREQUEST']._serialized_start=1240
-  _globals['_PINSNAPSHOTREQUEST']._serialized_end=1297
-  _globals['_PINSNAPSHOTRESPONSE']._serialized_start=1299
-  _globals['_PINSNAPSHOTRESPONSE']._serialized_end=1320
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=1322
-  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=1366
-  _globals['_DELETESNAPSHOTRESPONSE']._serialized_start=1368
-  _globals['_DELETESNAPSHOTRESPONSE']._serialized_end=1392
-  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1394
-  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1418
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1421
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1619
-  _globals['_CAPABILITY']._serialized_start=1622
-  _globals['_CAPABILITY']._serialized_end=1791
-  _globals['_CAPABILITY_STATE']._serialized_start=1729
-  _globals['_CAPABILITY_STATE']._serialized_end=1791
-  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1793
-  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1815
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1817
-  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1885
-  _globals['_SCHEDULE']._serialized_start=1888
-  _globals['_SCHEDULE']._serialized_end=2026
-  _globals['_PUTSCHEDULEREQUEST']._serialized_start=2028
-  _globals['_PUTSCHEDULEREQUEST']._serialized_end=2092
-  _globals['_PUTSCHEDULERESPONSE']._serialized_start=2094
-  _globals['_PUTSCHEDULERESPONSE']._serialized_end=2115
-  _globals['_DELETESCHEDULEREQUEST']._serialized_start=2117
-  _globals['_DELETESCHEDULEREQUEST']._serialized_end=2154
-  _globals['_DELETESCHEDULERESPONSE']._serialized_start=2156
-  _globals['_DELETESCHEDULERESPONSE']._serialized_end=2180
-  _globals['_WATCHREQUEST']._serialized_start=2182
-  _globals['_WATCHREQUEST']._serialized_end=2217
-  _globals['_WATCHRESPONSE']._serialized_start=2219
-  _globals['_WATCHRESPONSE']._serialized_end=2312
-  _globals['_ERRORINFO']._serialized_start=2315
-  _globals['_ERRORINFO']._serialized_end=2638
-  _globals['_ERRORINFO_REASON']._serialized_start=2409
-  _globals['_ERRORINFO_REASON']._serialized_end=2638
-  _globals['_CAPTURESERVICE']._serialized_start=2641
-  _globals['_CAPTURESERVICE']._serialized_end=3552
+  _globals['_CAPTUREREQUEST']._serialized_start=192
+  _globals['_CAPTUREREQUEST']._serialized_end=458
+  _globals['_CAPTUREEVENT']._serialized_start=461
+  _globals['_CAPTUREEVENT']._serialized_end=615
+  _globals['_PROGRESS']._serialized_start=618
+  _globals['_PROGRESS']._serialized_end=750
+  _globals['_CHUNK']._serialized_start=752
+  _globals['_CHUNK']._serialized_end=773
+  _globals['_CAPTUREDONE']._serialized_start=775
+  _globals['_CAPTUREDONE']._serialized_end=896
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=898
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=935
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=937
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=1009
+  _globals['_KEPTSNAPSHOT']._serialized_start=1011
+  _globals['_KEPTSNAPSHOT']._serialized_end=1137
+  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1139
+  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1180
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=1182
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=1297
+  _globals['_PINSNAPSHOTREQUEST']._serialized_start=1299
+  _globals['_PINSNAPSHOTREQUEST']._serialized_end=1356
+  _globals['_PINSNAPSHOTRESPONSE']._serialized_start=1358
+  _globals['_PINSNAPSHOTRESPONSE']._serialized_end=1379
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_start=1381
+  _globals['_DELETESNAPSHOTREQUEST']._serialized_end=1425
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_start=1427
+  _globals['_DELETESNAPSHOTRESPONSE']._serialized_end=1451
+  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1453
+  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1477
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1480
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1678
+  _globals['_CAPABILITY']._serialized_start=1681
+  _globals['_CAPABILITY']._serialized_end=1850
+  _globals['_CAPABILITY_STATE']._serialized_start=1788
+  _globals['_CAPABILITY_STATE']._serialized_end=1850
+  _globals['_LISTSCHEDULESREQUEST']._serialized_start=1852
+  _globals['_LISTSCHEDULESREQUEST']._serialized_end=1874
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_start=1876
+  _globals['_LISTSCHEDULESRESPONSE']._serialized_end=1944
+  _globals['_SCHEDULE']._serialized_start=1947
+  _globals['_SCHEDULE']._serialized_end=2085
+  _globals['_PUTSCHEDULEREQUEST']._serialized_start=2087
+  _globals['_PUTSCHEDULEREQUEST']._serialized_end=2151
+  _globals['_PUTSCHEDULERESPONSE']._serialized_start=2153
+  _globals['_PUTSCHEDULERESPONSE']._serialized_end=2174
+  _globals['_DELETESCHEDULEREQUEST']._serialized_start=2176
+  _globals['_DELETESCHEDULEREQUEST']._serialized_end=2213
+  _globals['_DELETESCHEDULERESPONSE']._serialized_start=2215
+  _globals['_DELETESCHEDULERESPONSE']._serialized_end=2239
+  _globals['_WATCHREQUEST']._serialized_start=2241
+  _globals['_WATCHREQUEST']._serialized_end=2276
+  _globals['_WATCHRESPONSE']._serialized_start=2279
+  _globals['_WATCHRESPONSE']._serialized_end=2453
+  _globals['_ERRORINFO']._serialized_start=2456
+  _globals['_ERRORINFO']._serialized_end=2779
+  _globals['_ERRORINFO_REASON']._serialized_start=2550
+  _globals['_ERRORINFO_REASON']._serialized_end=2779
+  _globals['_CAPTURESERVICE']._serialized_start=2782
+  _globals['_CAPTURESERVICE']._serialized_end=3693
 # @@protoc_insertion_point(module_scope)

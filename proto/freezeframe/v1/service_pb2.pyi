@@ -7,6 +7,8 @@ import builtins
 import collections.abc
 import freezeframe.v1.file_pb2
 import freezeframe.v1.meta_pb2
+import freezeframe.v1.process_pb2
+import freezeframe.v1.socket_pb2
 import freezeframe.v1.verdict_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
@@ -681,6 +683,8 @@ class WatchResponse(google.protobuf.message.Message):
 
     META_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
+    EDGES_FIELD_NUMBER: builtins.int
+    PROCESSES_FIELD_NUMBER: builtins.int
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where."""
@@ -689,14 +693,24 @@ class WatchResponse(google.protobuf.message.Message):
     def verdict(self) -> freezeframe.v1.verdict_pb2.Verdict:
         """The verdict as far as the recorder alone can tell."""
 
+    @property
+    def edges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.socket_pb2.Edge]:
+        """Edges of the serving path, as the recorder saw them in the last second: their `owed` are requests in flight."""
+
+    @property
+    def processes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.process_pb2.Process]:
+        """Processes at their ends: pid, role, title, what they do in a disaggregated pair."""
+
     def __init__(
         self,
         *,
         meta: freezeframe.v1.meta_pb2.Meta | None = ...,
         verdict: freezeframe.v1.verdict_pb2.Verdict | None = ...,
+        edges: collections.abc.Iterable[freezeframe.v1.socket_pb2.Edge] | None = ...,
+        processes: collections.abc.Iterable[freezeframe.v1.process_pb2.Process] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["meta", b"meta", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["meta", b"meta", "verdict", b"verdict"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["edges", b"edges", "meta", b"meta", "processes", b"processes", "verdict", b"verdict"]) -> None: ...
 
 global___WatchResponse = WatchResponse
 

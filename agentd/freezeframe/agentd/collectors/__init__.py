@@ -19,8 +19,10 @@ from freezeframe.agentd.collectors.snapshot_python_stacks import SNAPSHOT_PYTHON
 from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
 from freezeframe.agentd.collectors.trace_futex import TRACE_FUTEX
 from freezeframe.agentd.collectors.trace_requests import TRACE_REQUESTS
+from freezeframe.agentd.collectors.watch_edges import WATCH_EDGES
 
-# The first two are first steps of every capture; the others in the order in which they are shown.
+# The first two are first steps of every capture, the last belongs to none; the others in the order in which they are
+# shown.
 COLLECTORS: tuple[Collector, ...] = (
     FIND_PROCESSES,
     READ_COMMAND_LINES,
@@ -38,4 +40,5 @@ COLLECTORS: tuple[Collector, ...] = (
     READ_KERNEL_LOG,
     SNAPSHOT_HOST,
     READ_HISTORY,
+    WATCH_EDGES,
 )

@@ -19,7 +19,7 @@ from freezeframe.agentd.host.sock_diag import SockDiagError, TcpSocket
 # CPU time that asking for the tables may take, of the time that passes.
 _SHARE = 0.005
 _LONGEST_S = 15.0
-# Tries for a connection that is in no table: it is no TCP, or has closed.
+# Tries for a connection that is in no table, as no TCP is, or whose other end is nobody's here: it may be new there.
 _TRIES = 3
 
 
@@ -60,7 +60,7 @@ class Peers:
         new = {
             number: each
             for number, each in connections.items()
-            if number not in self._known and self._tries.get(number, 0) < _TRIES
+            if not self._known.get(number, UNKNOWN).pid and self._tries.get(number, 0) < _TRIES
         }
         begin = self._clock()
         if not new or begin < self._not_before:
@@ -86,11 +86,11 @@ class Peers:
                     owners[socket.local, socket.remote] = pids[socket.inode]
         for number in new:
             mine = found.get(inodes[number])
-            if mine is None or not mine.remote:
+            owner = owners.get((mine.remote, mine.local), 0) if mine else 0
+            if not owner:
                 self._tries[number] = self._tries.get(number, 0) + 1
-                continue
-            owner = owners.get((mine.remote, mine.local), 0)
-            self._known[number] = Peer(pid=owner) if owner else Peer(address=mine.remote.rpartition(":")[0])
+            if mine is not None and mine.remote:
+                self._known[number] = Peer(pid=owner) if owner else Peer(address=mine.remote.rpartition(":")[0])
 
     def _tables(self, pid: int) -> Iterable[TcpSocket]:
         with suppress(SockDiagError, OSError):

@@ -115,6 +115,12 @@ class Edge:
     closed_by_client: int = 0
     # Connections that wait in the server's accept queue.
     in_backlog: int = 0
+    # Of the live view: bytes per second towards the server.
+    bytes_up_per_s: float | None = None
+    # Of the live view: bytes per second towards the client.
+    bytes_down_per_s: float | None = None
+    # Of the live view: age of the last byte towards the client, milliseconds.
+    last_down_age_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from freezeframe.client.cli import completion, doctor, get, pin, rm, show, snap, snapshots, where
+from freezeframe.client.cli import completion, doctor, get, pin, rm, show, snap, snapshots, watch, where
 from freezeframe.client.cli.common import Options, common_options
 from freezeframe.client.errors import ClientError, SaveError
 from freezeframe.client.settings import complain, discard_stdout, open_closed_streams
@@ -23,6 +23,7 @@ COMMANDS: tuple[click.Command, ...] = (
     snap.command,
     show.command,
     where.command,
+    watch.command,
     snapshots.command,
     get.command,
     pin.command,

@@ -43,6 +43,11 @@ def stream(message: Message, only: Sequence[str] = ()) -> Iterator[str]:
     yield "\n}\n"
 
 
+def line(message: Message) -> str:
+    """One message on one line."""
+    return _dump(_plain(message))
+
+
 def array(pieces: Sequence[Iterator[str]]) -> Iterator[str]:
     """Give several messages as one JSON array."""
     yield "["
