@@ -23,7 +23,7 @@ _TOLD = 2
 def merged(
     pid: int, walked: Sequence[WalkedThread], spied: Sequence[PythonThread], still: Callable[[WalkedThread], bool]
 ) -> tuple[PythonThread, ...]:
-    """Join by thread id, or by name where py-spy does not know the id (3.10).
+    """Join by thread id, under the walker's names, or by name where py-spy does not know the id (3.10).
 
     `still` says whether a thread has not run since it was walked. Either list may be empty.
     """
@@ -51,12 +51,18 @@ def same_stack(one: Sequence[Frame], other: Sequence[Frame]) -> bool:
 def _joined(pid: int, mine: WalkedThread, other: PythonThread, still: bool) -> PythonThread:
     own = _own(pid, mine, mine.doubt, WALKER)
     if same_stack(own.frames, other.frames):
-        return replace(own, name=own.name or other.name, active=other.active, doubt="", source=BOTH)
+        return replace(own, active=other.active, doubt="", source=BOTH)
     if mine.doubt:
         # Torn, or between the two: neither is sure.
-        return replace(other, doubt=f"{mine.doubt}; our own walk shows {_told(own.frames)}", source=PY_SPY)
+        return replace(
+            other,
+            tid=mine.tid,
+            name=mine.name,
+            doubt=f"{mine.doubt}; our own walk shows {_told(own.frames)}",
+            source=PY_SPY,
+        )
     doubt = f"py-spy shows {_told(other.frames)}" if still else ""
-    return replace(own, name=own.name or other.name, active=other.active, doubt=doubt)
+    return replace(own, active=other.active, doubt=doubt)
 
 
 def _own(pid: int, mine: WalkedThread, doubt: str, source: str) -> PythonThread:

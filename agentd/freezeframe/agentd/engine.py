@@ -17,6 +17,7 @@ from typing import Protocol
 from freezeframe.agentd.capture import CaptureSpec, OnStep, Step
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.errors import UnknownCollectorError
+from freezeframe.agentd.first_seen import FirstSeen
 from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
@@ -96,6 +97,8 @@ class Engine:
         self.last_gpus = LastGpus()
         # Command lines read before trouble starts, by what changes when a process becomes or calls itself another.
         self.command_lines: dict[tuple[int, float, str, str], Process] = {}
+        # Ages of asyncio tasks, from one capture to the next.
+        self.first_seen = FirstSeen()
 
     def collector_names(self) -> tuple[str, ...]:
         """Names that --only and --skip take."""
@@ -189,7 +192,8 @@ class _Run:
             outcomes=self._all_outcomes(),
         )
         gpus = engine.last_gpus.complete(whole.gpus, self._clock.monotonic(), asked=GPUS in self._outcomes)
-        whole = replace(whole, gpus=gpus)
+        tasks = engine.first_seen.date(whole.asyncio_tasks, everyone, self._clock.monotonic())
+        whole = replace(whole, gpus=gpus, asyncio_tasks=tasks)
         # Pure, but long on a big host: the loop must go on answering health checks.
         return await asyncio.to_thread(engine.conclude, whole)
 

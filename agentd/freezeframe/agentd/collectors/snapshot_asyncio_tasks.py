@@ -34,8 +34,9 @@ from freezeframe.agentd.host.target_memory import TargetMemory, TargetMemoryErro
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import AsyncioTask, Frame, Process, Snapshot, TaskEdge
 
-# Share of the job's time for one target: both looks and the window must fit.
+# Share of the job's time for one target: both looks and the window must fit. And after which no look is begun.
 _LIMIT_SHARE = 0.35
+_END_SHARE = 0.8
 # A target that gives no byte for so long holds up the others: its memory lock is held.
 _PATIENCE_MS = 1000.0
 # Bytes read of one target at one look; 10,000 tasks are 40 MiB.
@@ -60,12 +61,26 @@ def collect(job: Job, host: Host, report: Report) -> None:
             first[target.pid] = tasks
         else:
             report.done(target.pid)
-    if not first:
-        return
-    report.doing("waiting for the second look")
-    host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
-    for target in job.targets:
-        if target.pid not in first or not may_be_read(target, host, report):
+    if first:
+        report.doing("waiting for the second look")
+        host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
+        end = begin + job.deadline_ms / 1000.0 * _END_SHARE
+        _look_again([target for target in job.targets if target.pid in first], first, job, host, report, end)
+
+
+def _look_again(
+    targets: Sequence[Target],
+    first: Mapping[int, Sequence[AsyncioTask]],
+    job: Job,
+    host: Host,
+    report: Report,
+    end: float,
+) -> None:
+    for target in targets:
+        if host.clock.monotonic() > end:
+            report.missed(target.pid, "no time was left for a second look")
+            continue
+        if not may_be_read(target, host, report):
             continue
         tasks = _look(target, job, host, report)
         if tasks is not None:

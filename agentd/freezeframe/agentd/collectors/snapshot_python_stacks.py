@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
 from freezeframe.agentd.collectors.readable import host_tids, may_be_read
@@ -30,9 +31,10 @@ _INSTALL = "pip install 'freezeframe[agent]'"
 # Longest wait for one target, seconds, and as a share of the job's time: both looks and the window must fit.
 _LIMIT_S = 2.0
 _LIMIT_SHARE = 0.35
-# The same for our own walk, which goes from one target to the next.
+# The same for our own walk, which goes from one target to the next, and for all of them together at one look.
 _WALK_S = 0.5
 _WALK_SHARE = 0.1
+_WALKS_SHARE = 0.25
 _WALK_BYTES = 256 * 1024 * 1024
 # A target that gives no byte for so long holds up the others: its memory lock is held.
 _PATIENCE_MS = 1000.0
@@ -54,7 +56,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     targets = [target for target in job.targets if may_be_read(target, host, report)]
     first: dict[int, tuple[PythonThread, ...]] = {}
     cpu_ms: dict[int, dict[int, float]] = {}
-    for target, threads in _look(program, targets, job, host, report):
+    for target, threads in _look(program, targets, job, host, report, early=True):
         first[target.pid] = threads
         cpu_ms[target.pid] = _cpu_ms(host, target.pid, threads)
         report.part(Snapshot(python_threads=threads))
@@ -65,7 +67,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     report.doing("waiting for the second look")
     host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
     again = [target for target in targets if target.pid in first]
-    for target, threads in _look(program, again, job, host, report):
+    for target, threads in _look(program, again, job, host, report, early=False):
         after = _cpu_ms(host, target.pid, threads)
         compared = tuple(_with_cpu(_compare(was, threads), cpu_ms[target.pid], after) for was in first[target.pid])
         report.part(Snapshot(python_threads=compared))
@@ -73,10 +75,10 @@ def collect(job: Job, host: Host, report: Report) -> None:
 
 
 def _look(
-    program: str | None, targets: Sequence[Target], job: Job, host: Host, report: Report
+    program: str | None, targets: Sequence[Target], job: Job, host: Host, report: Report, *, early: bool
 ) -> Iterator[tuple[Target, tuple[PythonThread, ...]]]:
     """One look: every target by our own walker, then by py-spy, each told as soon as both have been there."""
-    walked = {target.pid: _walk(target, job, host, report) for target in targets}
+    walked = _walk_all(targets, job, host, report, early=early and program is not None)
     if program is None:
         for target in targets:
             threads, why = walked[target.pid]
@@ -96,21 +98,24 @@ def _look(
     for answer in answers:
         target = by_pid[answer.pid]
         threads, _ = walked[answer.pid]
-        spied: tuple[PythonThread, ...] = ()
-        why = ""
-        if answer.status == 0:
-            try:
-                spied = _read(answer, job, host)
-            except ValueError as error:
-                why = str(error)
-        else:
-            why = py_spy.why_failed(answer)
-            if not why and target.python:
-                why = f"py-spy finds no Python in it, though it runs Python {target.python}"
-        if threads or (answer.status == 0 and not why):
-            yield target, merged(target.pid, threads, spied, lambda thread, pid=answer.pid: _still(host, pid, thread))  # type: ignore[misc]
+        spied, why = _spied(answer, target, job, host)
+        if threads or spied is not None:
+            yield target, merged(target.pid, threads, spied or (), partial(_still, host, target.pid))
         else:
             _tell_missing(target, why, report)
+
+
+def _spied(answer: py_spy.Answer, target: Target, job: Job, host: Host) -> tuple[tuple[PythonThread, ...] | None, str]:
+    """Threads by py-spy; None, and why, or "" where there is no Python to be read."""
+    if answer.status == 0:
+        try:
+            return _read(answer, job, host), ""
+        except ValueError as error:
+            return None, str(error)
+    why = py_spy.why_failed(answer)
+    if not why and target.python:
+        why = f"py-spy finds no Python in it, though it runs Python {target.python}"
+    return None, why
 
 
 def _tell_missing(target: Target, why: str, report: Report) -> None:
@@ -120,7 +125,20 @@ def _tell_missing(target: Target, why: str, report: Report) -> None:
         report.done(target.pid)
 
 
-def _walk(target: Target, job: Job, host: Host, report: Report) -> tuple[tuple[WalkedThread, ...], str]:
+def _walk_all(
+    targets: Sequence[Target], job: Job, host: Host, report: Report, *, early: bool
+) -> dict[int, tuple[tuple[WalkedThread, ...], str]]:
+    until = host.clock.monotonic() + job.deadline_ms / 1000.0 * _WALKS_SHARE
+    walked = {}
+    for target in targets:
+        threads, _ = walked[target.pid] = _walk(target, job, host, report, until)
+        if early and threads:
+            # What is here should py-spy take too long.
+            report.part(Snapshot(python_threads=merged(target.pid, threads, (), lambda _thread: True)))
+    return walked
+
+
+def _walk(target: Target, job: Job, host: Host, report: Report, until: float) -> tuple[tuple[WalkedThread, ...], str]:
     """Threads by our own walker, or why there are none."""
 
     def beat() -> None:
@@ -131,7 +149,7 @@ def _walk(target: Target, job: Job, host: Host, report: Report) -> tuple[tuple[W
     memory = TargetMemory(
         target.pid,
         max_bytes=_WALK_BYTES,
-        until=host.clock.monotonic() + limit_s,
+        until=min(until, host.clock.monotonic() + limit_s),
         monotonic=host.clock.monotonic,
         beat=beat,
     )

@@ -17,6 +17,7 @@ from freezeframe.judge.correlate.engines import find_engines
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.hops import find_hops
 from freezeframe.judge.correlate.requests import find_requests
+from freezeframe.judge.correlate.tasks import refer
 from freezeframe.judge.correlate.unknowns import find_unknowns
 from freezeframe.judge.model import Meta, Process, Request, Snapshot
 
@@ -51,7 +52,9 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     clients = mark_strays(clients, group, meta.usual_clients)
     kept: tuple[Request, ...] = snapshot.requests
     kind_of = {pid: engine.kind for engine in engines for pid in engine.http_pids}
-    requests = find_requests(connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, kept)
+    requests = find_requests(
+        connections, snapshot.sockets, snapshot.log_requests, routers, kind_of, kept, snapshot.asyncio_tasks
+    )
     client_pids = [pid for pid, p in processes.items() if p.role is Process.Role.CLIENT]
     return Facts(
         snapshot=snapshot,
@@ -68,6 +71,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         group_reason=group_reason,
         hops=find_hops(connections, clients, engines, routers, processes),
         requests=requests,
+        tasks=refer(snapshot.asyncio_tasks, requests),
         unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
         outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
     )

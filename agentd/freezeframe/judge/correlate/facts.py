@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from freezeframe.judge.model import Edge, Hop, Outcome, Process, Request, Snapshot
+from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, Request, Snapshot
 
 
 class Debt(Enum):
@@ -221,6 +221,8 @@ class Facts:
     group_reason: str
     hops: tuple[Hop, ...]
     requests: tuple[Request, ...]
+    # asyncio tasks, each with the request that it serves.
+    tasks: tuple[AsyncioTask, ...]
     # What is not known and why.
     unknowns: tuple[str, ...]
     # Outcome by collector.

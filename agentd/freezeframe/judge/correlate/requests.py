@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from freezeframe.judge.correlate.facts import Connection, Debt
 from freezeframe.judge.correlate.hops import in_flight
-from freezeframe.judge.model import LogRequest, Request, Socket
+from freezeframe.judge.correlate.tasks import name_requests
+from freezeframe.judge.model import AsyncioTask, LogRequest, Request, Socket
 
 # Router logs have whole seconds, and the request is read before its line is written.
 _LOG_AGE_SLACK_MS = 1_500.0
@@ -29,6 +30,7 @@ def find_requests(
     routers: Sequence[int],
     kind_of: dict[int, str],
     recorded: Sequence[Request],
+    tasks: Sequence[AsyncioTask],
 ) -> tuple[Request, ...]:
     """All requests in flight, one record each: `upstream` refers to positions in what is given here."""
     by_end: dict[tuple[int | None, int | None], int] = {(s.pid, s.fd): i for i, s in enumerate(sockets)}
@@ -36,6 +38,7 @@ def find_requests(
     requests, covered = _recorded(recorded, connections, sockets, by_end, connection_of)
     live = [c for i, c in enumerate(connections) if i not in covered and in_flight(c)]
     requests += [_request(c, sockets) for c in live]
+    name_requests(requests, tasks)
     for router in routers:
         down = [i for i, r in enumerate(requests) if r.pid == router and r.side is Request.Side.SERVER]
         _join_log(requests, down, [r for r in log_requests if r.pid == router and not r.finished])

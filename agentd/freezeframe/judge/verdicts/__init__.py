@@ -100,4 +100,12 @@ def conclude(snapshot: Snapshot) -> Snapshot:
     verdict = findings[0]
     holders = set(verdict.holder_pids)
     hops = tuple(replace(hop, holds=hop.name == verdict.hop or bool(holders & set(hop.pids))) for hop in facts.hops)
-    return replace(snapshot, edges=facts.edges, hops=hops, requests=facts.requests, verdict=verdict, findings=findings)
+    return replace(
+        snapshot,
+        edges=facts.edges,
+        hops=hops,
+        requests=facts.requests,
+        asyncio_tasks=facts.tasks,
+        verdict=verdict,
+        findings=findings,
+    )

@@ -35,6 +35,7 @@ from freezeframe.judge.verdicts._proof import (
     sockets_seen,
     stuck,
 )
+from freezeframe.judge.verdicts._tasks import tasks_of
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -81,6 +82,8 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     if engine.busy_reason:
         proved.append(evidence(engine.busy_reason, *engine.busy_refs))
     proved += partner
+    tasks = tasks_of(facts, waiting)
+    proved += tasks
     return Verdict(
         code=Verdict.Code.ENGINE_HOLDS,
         hop=engine.kind,
@@ -90,7 +93,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=level,
         evidence=tuple(proved),
         next_steps=(
-            f"Look at its stacks: py-spy dump --pid {engine.pid} --nonblocking; suspended coroutines are not in them.",
+            f"Look at its {'tasks' if tasks else 'stacks'}: freezeframe show FILE {'asyncio' if tasks else 'python'}.",
             "Ask its loop: curl -m 2 http://…:PORT/model_info (not /health, which waits for the scheduler)."
             if not gauges.known
             else "Its log shows whether these requests reached the scheduler: look for their ids.",

@@ -59,7 +59,7 @@ def find_served(tasks: Sequence[FoundTask], objects: Objects, codes: Codes) -> d
     for task in tasks:
         if task.doubt or not task.frames:
             continue
-        served = _Search(objects, codes).of(task.frames)
+        served = _Search(objects, codes).of(task)
         if served != _NOTHING:
             found[task.address] = served
     return found
@@ -80,16 +80,18 @@ class _Search:
         self._memory = objects.memory
         self._codes = codes
 
-    def of(self, frames: Sequence[TaskFrame]) -> Served:
+    def of(self, task: FoundTask) -> Served:
         served = _NOTHING
-        for frame in frames:
+        for frame in task.frames:
             try:
                 names = self._codes.names(frame.code)
                 function = frame.place.function.rpartition(".")[2]
                 if function == "run_asgi" and "self" in names:
                     served = inherit(served, self._of_cycle(frame))
                 elif function == "start" and frame.place.file.endswith(_AIOHTTP):
-                    served = inherit(served, self._of_aiohttp(frame))
+                    # Between two requests it waits for a future; `message` is still that of the last one then.
+                    idle = frame is task.frames[-1] and task.awaits == "Future"
+                    served = inherit(served, self._of_aiohttp(frame, idle=idle))
                 elif not served.method and "scope" in names:
                     served = inherit(served, self._of_scope(self._local(frame, "scope")))
                 elif served.fd is None and "writer" in names:
@@ -131,12 +133,12 @@ class _Search:
             request_id=self._id_of(values.get("headers", 0)),
         )
 
-    def _of_aiohttp(self, frame: TaskFrame) -> Served:
+    def _of_aiohttp(self, frame: TaskFrame, *, idle: bool) -> Served:
         objects = self._objects
         values = self._codes.local(frame.address, frame.code, "self", "message")
         handler, message = values.get("self", 0), values.get("message", 0)
         served = Served(fd=self._descriptor(objects.attribute(handler, "transport"))) if handler else _NOTHING
-        if not message or objects.type_of(message).name != "RawRequestMessage":
+        if idle or not message or objects.type_of(message).name != "RawRequestMessage":
             return served
         if objects.is_instance(self._memory.word(message + 8), objects.types["tuple"]):
             members = objects.sequence(message)

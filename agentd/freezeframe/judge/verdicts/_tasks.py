@@ -1,0 +1,34 @@
+"""asyncio tasks as evidence: where the tasks that serve stuck requests wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from freezeframe.judge.correlate.facts import Connection, Facts
+from freezeframe.judge.correlate.tasks import gathered, innermost
+from freezeframe.judge.model import Evidence
+from freezeframe.judge.verdicts._words import count, evidence
+
+# References that one line of evidence carries.
+_REFS = 50
+
+
+def tasks_of(facts: Facts, waiting: Sequence[Connection]) -> tuple[Evidence, ...]:
+    """One line on the tasks that serve the requests of these connections; none where no task is known."""
+    ends = {
+        (facts.snapshot.sockets[c.server_index].pid, facts.snapshot.sockets[c.server_index].fd)
+        for c in waiting
+        if c.server_index is not None
+    }
+    requests = {f"requests[{i}]" for i, r in enumerate(facts.requests) if (r.pid, r.fd) in ends}
+    serving = innermost([(i, task) for i, task in enumerate(facts.tasks) if task.request_ref in requests])
+    place = gathered(task for _, task in serving)
+    if place is None:
+        return ()
+    frame, number = place
+    served = len({task.request_ref for _, task in serving})
+    there = "all of them" if number == len(serving) else f"{number} of them"
+    verb = "is" if served == 1 else "are"
+    place_name = f"{frame.function} ({frame.file}:{frame.line})"
+    text = f"{count(served, 'request')} of these {verb} in its asyncio tasks, {there} waiting in {place_name}"
+    return (evidence(text, *(f"asyncio_tasks[{index}]" for index, _ in serving[:_REFS])),)
