@@ -143,3 +143,12 @@ def test_files_of_another_shape_name_nothing(tmp_path: Path, content: bytes) -> 
     with contained(CONTAINERD) as pid:
         process = see(tmp_path, pid)
     assert (process.pod, process.namespace, process.container_name, process.container) == ("", "", "", CONTAINER)
+
+
+def test_a_container_of_podman_has_a_name(tmp_path: Path) -> None:
+    path = "var/lib/containers/storage/overlay-containers/containers.json"
+    write(tmp_path, path, [{"id": "7" * 64, "names": ["x"]}, {"id": CONTAINER, "names": ["sglang"]}])
+    write(tmp_path, f"run/containers/storage/overlay-containers/{CONTAINER}/userdata/config.json", {"annotations": {}})
+    with contained(f"machine.slice/libpod-{CONTAINER}.scope/container") as pid:
+        process = see(tmp_path, pid)
+    assert (process.container, process.container_name, process.pod) == (CONTAINER, "sglang", "")
