@@ -240,6 +240,9 @@ class AsyncioTask(google.protobuf.message.Message):
     ENGINE_REQUEST_ID_FIELD_NUMBER: builtins.int
     SAME_AT_SECOND_LOOK_FIELD_NUMBER: builtins.int
     FRAMES_AFTER_FIELD_NUMBER: builtins.int
+    WAITS_FOR_LOCK_FIELD_NUMBER: builtins.int
+    HOLDS_LOCKS_FIELD_NUMBER: builtins.int
+    WAITS_WITH_TIMEOUT_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     name: builtins.str
@@ -282,6 +285,10 @@ class AsyncioTask(google.protobuf.message.Message):
     """Id that the engine itself gave, from a local variable of the chain."""
     same_at_second_look: builtins.bool
     """True when both looks show the same chain; absent with one look."""
+    waits_for_lock: builtins.str
+    """Address of the asyncio.Lock that it waits for, hexadecimal; empty when none."""
+    waits_with_timeout: builtins.bool
+    """True when it is under a timeout that lets it go."""
     @property
     def frames(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Frame]:
         """Await chain."""
@@ -293,6 +300,10 @@ class AsyncioTask(google.protobuf.message.Message):
     @property
     def frames_after(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Frame]:
         """Chain at the second look when it differs."""
+
+    @property
+    def holds_locks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Addresses of the asyncio.Locks that it has: those in whose `async with` block it is."""
 
     def __init__(
         self,
@@ -321,9 +332,12 @@ class AsyncioTask(google.protobuf.message.Message):
         engine_request_id: builtins.str = ...,
         same_at_second_look: builtins.bool | None = ...,
         frames_after: collections.abc.Iterable[global___Frame] | None = ...,
+        waits_for_lock: builtins.str = ...,
+        holds_locks: collections.abc.Iterable[builtins.str] | None = ...,
+        waits_with_timeout: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_fd", b"_fd", "_first_seen_age_ms", b"_first_seen_age_ms", "_same_at_second_look", b"_same_at_second_look", "fd", b"fd", "first_seen_age_ms", b"first_seen_age_ms", "same_at_second_look", b"same_at_second_look"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_fd", b"_fd", "_first_seen_age_ms", b"_first_seen_age_ms", "_same_at_second_look", b"_same_at_second_look", "address", b"address", "awaited_by", b"awaited_by", "awaits", b"awaits", "awaits_address", b"awaits_address", "awaits_state", b"awaits_state", "coroutine", b"coroutine", "doubt", b"doubt", "engine_request_id", b"engine_request_id", "fd", b"fd", "first_seen_age_ms", b"first_seen_age_ms", "frames", b"frames", "frames_after", b"frames_after", "loop", b"loop", "method", b"method", "name", b"name", "path", b"path", "peer_address", b"peer_address", "pid", b"pid", "request_id", b"request_id", "request_ref", b"request_ref", "same_at_second_look", b"same_at_second_look", "state", b"state", "tid", b"tid", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_fd", b"_fd", "_first_seen_age_ms", b"_first_seen_age_ms", "_same_at_second_look", b"_same_at_second_look", "address", b"address", "awaited_by", b"awaited_by", "awaits", b"awaits", "awaits_address", b"awaits_address", "awaits_state", b"awaits_state", "coroutine", b"coroutine", "doubt", b"doubt", "engine_request_id", b"engine_request_id", "fd", b"fd", "first_seen_age_ms", b"first_seen_age_ms", "frames", b"frames", "frames_after", b"frames_after", "holds_locks", b"holds_locks", "loop", b"loop", "method", b"method", "name", b"name", "path", b"path", "peer_address", b"peer_address", "pid", b"pid", "request_id", b"request_id", "request_ref", b"request_ref", "same_at_second_look", b"same_at_second_look", "state", b"state", "tid", b"tid", "waits_for", b"waits_for", "waits_for_lock", b"waits_for_lock", "waits_with_timeout", b"waits_with_timeout"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_fd", b"_fd"]) -> typing.Literal["fd"] | None: ...
     @typing.overload

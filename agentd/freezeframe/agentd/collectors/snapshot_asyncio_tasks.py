@@ -26,6 +26,7 @@ from freezeframe.agentd.collectors.readable import host_tids, may_be_read
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.host.cpython.frames import short_path
 from freezeframe.agentd.host.cpython.interpreter import NotPythonError, UnsupportedPythonError, attach
+from freezeframe.agentd.host.cpython.locks import TaskLocks
 from freezeframe.agentd.host.cpython.look import Look, look
 from freezeframe.agentd.host.cpython.serving import Served
 from freezeframe.agentd.host.cpython.task_set import NoAsyncioError
@@ -143,10 +144,11 @@ def _tasks(
     pid: int, found: Look, frames: int, tids: Mapping[int, int] | None, sockets: frozenset[int]
 ) -> tuple[AsyncioTask, ...]:
     parents = {child: parent for parent, children in found.edges.items() for child, _ in children}
-    nothing = Served()
+    nothing, no_locks = Served(), TaskLocks()
     records = []
     for task in found.tasks:
         served = found.served.get(task.address, nothing)
+        locks = found.locks.get(task.address, no_locks)
         thread = found.loops.get(task.loop)
         native = thread.native if thread is not None else 0
         records.append(
@@ -176,6 +178,9 @@ def _tasks(
                 request_id=served.request_id,
                 engine_request_id=served.engine_request_id,
                 doubt=task.doubt,
+                waits_for_lock=_address(locks.waits_for),
+                holds_locks=tuple(_address(each) for each in locks.holds),
+                waits_with_timeout=locks.timed,
             )
         )
     return tuple(records)

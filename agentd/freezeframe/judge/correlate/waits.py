@@ -8,21 +8,27 @@ can release. What is left is a deadlock, and has a cycle. A thread of which anyt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from freezeframe.judge.model import Confidence, Lock, PythonThread, Snapshot, Waiter
+from freezeframe.judge.model import AsyncioTask, Confidence, Lock, PythonThread, Snapshot, Waiter
 
 Level = Confidence.Level
 Party = tuple[int, int]
+
+
+# Thread ids are below it (PID_MAX_LIMIT); an asyncio task is told by its address, which is above.
+_TIDS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """One thread, or asyncio task, that waits."""
 
-    # Process and thread.
+    # Process and thread, or address of the task.
     party: Party
+    # "thread 4712", "task worker-1".
+    name: str
     # Those any of which can end the wait.
     releasers: frozenset[Party]
     confidence: Confidence.Level
@@ -50,7 +56,51 @@ def waits_of(snapshot: Snapshot) -> dict[Party, Wait]:
                 found[wait.party] = wait
     for wait in _for_interpreter_locks(snapshot.python_threads):
         found.setdefault(wait.party, wait)
+    for wait in _for_asyncio_locks(snapshot.asyncio_tasks):
+        found[wait.party] = wait
     return found
+
+
+def _for_asyncio_locks(tasks: Sequence[AsyncioTask]) -> Iterable[Wait]:
+    """Tasks that wait for a lock of another one, or for one other task alone."""
+    sound = [task for task in tasks if not task.doubt and task.same_at_second_look is not False]
+    known = {(task.pid, task.address) for task in sound}
+    owners: dict[tuple[int, str], list[AsyncioTask]] = {}
+    for task in sound:
+        for lock in task.holds_locks:
+            owners.setdefault((task.pid, lock), []).append(task)
+    for index, task in enumerate(tasks):
+        if (task.pid, task.address) not in known or task.waits_with_timeout or task.state != "waiting":
+            continue
+        having = owners.get((task.pid, task.waits_for_lock), [])
+        if len(having) == 1:
+            yield _of_task(task, index, having[0].address, "asyncio_lock", task.waits_for_lock)
+        elif len(task.waits_for) == 1 and (task.pid, task.waits_for[0].address) in known:
+            edge = task.waits_for[0]
+            if edge.kind != "wait_for":
+                yield _of_task(task, index, edge.address, "task", f"task {edge.address}")
+
+
+def _of_task(task: AsyncioTask, index: int, releaser: str, kind: str, what: str) -> Wait:
+    return Wait(
+        party=(task.pid, int(task.address, 16)),
+        name=f"task {task.name}",
+        releasers=frozenset({(task.pid, int(releaser, 16))}),
+        # Whoever has a task may cancel it.
+        confidence=Level.MEDIUM,
+        kind=kind,
+        what=what,
+        operation="",
+        ref=f"asyncio_tasks[{index}]",
+    )
+
+
+def name_of(party: Party, waits: Mapping[Party, Wait]) -> str:
+    """What a party is called."""
+    known = waits.get(party)
+    if known is not None:
+        return known.name
+    return f"thread {party[1]}" if party[1] < _TIDS else f"task {party[1]:#x}"
 
 
 def _wait(lock: Lock, waiter: Waiter, index: int, threads: Mapping[int, frozenset[Party]]) -> Wait | None:
@@ -70,6 +120,7 @@ def _wait(lock: Lock, waiter: Waiter, index: int, threads: Mapping[int, frozense
         return None
     return Wait(
         party=party,
+        name=f"thread {waiter.tid}",
         releasers=releasers,
         confidence=lock.owner_confidence,
         kind=lock.kind,
@@ -85,6 +136,7 @@ def _for_interpreter_locks(threads: Iterable[PythonThread]) -> Iterable[Wait]:
         if thread.waits_for_gil and thread.tid and thread.pid in owners and owners[thread.pid] != thread.tid:
             yield Wait(
                 party=(thread.pid, thread.tid),
+                name=f"thread {thread.tid}",
                 releasers=frozenset({(thread.pid, owners[thread.pid])}),
                 confidence=Level.HIGH,
                 kind="gil",

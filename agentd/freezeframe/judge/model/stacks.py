@@ -145,6 +145,12 @@ class AsyncioTask:
     same_at_second_look: bool | None = None
     # Chain at the second look when it differs.
     frames_after: tuple[Frame, ...] = ()
+    # Address of the asyncio.Lock that it waits for, hexadecimal; empty when none.
+    waits_for_lock: str = ""
+    # Addresses of the asyncio.Locks that it has: those in whose `async with` block it is.
+    holds_locks: tuple[str, ...] = ()
+    # True when it is under a timeout that lets it go.
+    waits_with_timeout: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@
     tasks         asyncio tasks and their await chains
     edges         which task waits for which
     serving       connection and request that a task serves
+    locks         asyncio locks that tasks have or wait for
     threads       Python threads, their stacks, the interpreter lock
 
 Everything read is hostile and of several moments: each reader checks what it gets and raises UnreadableMemoryError,

@@ -195,6 +195,23 @@ class Codes:
                 found[name] = value
         return found
 
+    def value_stack(self, frame: int, code: Code) -> tuple[int, int]:
+        """Address of the value stack of a suspended frame, above its locals, and how many values are on it.
+
+        `frame` is the address of the frame. Raises TargetMemoryError.
+        """
+        layout = self._layout
+        slots = len(self.names(code))
+        if self._minor == 10:
+            (depth,) = struct.unpack("<i", self._memory.read(frame + layout["frame.depth"], 4))
+            return self._memory.word(frame + layout["frame.stack"]), int(depth)
+        start = frame + layout["frame.locals"]
+        if self._minor >= 14:
+            count = (self._memory.word(frame + layout["frame.top"]) - start) >> 3
+        else:
+            (count,) = struct.unpack("<i", self._memory.read(frame + layout["frame.top"], 4))
+        return start + 8 * slots, int(count) - slots
+
     def _opened(self, value: int) -> int:
         if self._memory.word(value + 8) == self._objects.types["cell"]:
             return self._memory.word(value + self._layout["cell.value"])

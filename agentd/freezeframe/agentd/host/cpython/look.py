@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.edges import Edge, find_edges
 from freezeframe.agentd.host.cpython.interpreter import Interpreter
+from freezeframe.agentd.host.cpython.locks import TaskLocks, find_locks
 from freezeframe.agentd.host.cpython.serving import Served, find_served, inherit
 from freezeframe.agentd.host.cpython.task_set import TaskSet
 from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskWalker
@@ -28,6 +29,7 @@ class Look:
     total: int
     edges: Mapping[int, Sequence[Edge]]
     served: Mapping[int, Served]
+    locks: Mapping[int, TaskLocks]
     # Thread that runs a loop, by the loop's address.
     loops: Mapping[int, PythonState]
 
@@ -37,6 +39,7 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
     walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
     edges: dict[int, Sequence[Edge]] = {}
     served: dict[int, Served] = {}
+    locks: dict[int, TaskLocks] = {}
     addresses: set[int] = set()
 
     def examine(tasks: Sequence[FoundTask]) -> None:
@@ -46,8 +49,10 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         for task in tasks:  # one that is given again
             edges.pop(task.address, None)
             served.pop(task.address, None)
+            locks.pop(task.address, None)
         edges.update(find_edges(tasks, objects, codes, addresses))
         served.update(find_served(tasks, objects, codes))
+        locks.update(find_locks(tasks, objects, codes))
 
     tasks, total = walker.walk(limit, examine)
     sound = {task.address for task in tasks if not task.doubt}
@@ -63,6 +68,7 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         total=total,
         edges=kept,
         served=_inherited(mine, kept),
+        locks={address: each for address, each in locks.items() if address in sound},
         loops=_loops(interpreter, tasks),
     )
 
