@@ -39,7 +39,6 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
     walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
     edges: dict[int, Sequence[Edge]] = {}
     served: dict[int, Served] = {}
-    locks: dict[int, TaskLocks] = {}
     addresses: set[int] = set()
 
     def examine(tasks: Sequence[FoundTask]) -> None:
@@ -49,10 +48,8 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         for task in tasks:  # one that is given again
             edges.pop(task.address, None)
             served.pop(task.address, None)
-            locks.pop(task.address, None)
         edges.update(find_edges(tasks, objects, codes, addresses))
         served.update(find_served(tasks, objects, codes))
-        locks.update(find_locks(tasks, objects, codes))
 
     tasks, total = walker.walk(limit, examine)
     sound = {task.address for task in tasks if not task.doubt}
@@ -68,9 +65,20 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         total=total,
         edges=kept,
         served=_inherited(mine, kept),
-        locks={address: each for address, each in locks.items() if address in sound},
+        locks=_locks(interpreter, walker, tasks),
         loops=_loops(interpreter, tasks),
     )
+
+
+def _locks(interpreter: Interpreter, walker: TaskWalker, tasks: Sequence[FoundTask]) -> dict[int, TaskLocks]:
+    """Locks of all tasks at once, as an owner's are asked for only where another one waits; read twice, to be sure."""
+    looks = []
+    for _ in range(2):
+        objects = interpreter.objects.over(PagedMemory(interpreter.memory))
+        looks.append(find_locks(tasks, objects, walker.codes.over(objects)))
+        if not looks[0]:
+            return {}
+    return {address: each for address, each in looks[0].items() if looks[1].get(address) == each}
 
 
 def _inherited(served: Mapping[int, Served], edges: Mapping[int, Sequence[Edge]]) -> dict[int, Served]:
