@@ -11,6 +11,7 @@ import pytest
 from freezeframe.agentd.bpf import layout, loader, programs
 from freezeframe.agentd.bpf.errors import BpfError
 from freezeframe.agentd.recorder.ledger import Ledger
+from tests.support.bpf_objects import held_by, present
 
 pytestmark = pytest.mark.needs("kernel")
 
@@ -55,30 +56,16 @@ def test_the_locked_memory_is_what_the_documents_say(ledger: Ledger) -> None:
 
 
 def test_all_is_gone_when_it_is_closed(private_directory: Path) -> None:
-    before = set(ids())
+    before = held_by(os.getpid())
     loaded = loader.load(programs.LEDGER, str(private_directory))
-    assert len(set(ids()) - before) >= len(programs.LEDGER.attachments)
+    held = held_by(os.getpid()) - before
+    assert len([kind for kind, _ in held if kind == "map_id"]) == len(loaded.maps)
+    assert present(held) == held
     loaded.close()
     give_up = time.monotonic() + 5
-    while set(ids()) - before:
+    while present(held):
         assert time.monotonic() < give_up
         time.sleep(0.01)
-
-
-def ids() -> list[int]:
-    """Programs in the kernel, asked of the kernel itself."""
-    found = []
-    number = 0
-    while (number := next_program(number)) > 0:
-        found.append(number)
-    return found
-
-
-def next_program(after: int) -> int:
-    attribute = (ctypes.c_uint32 * 4)(after, 0, 0, 0)
-    if ctypes.CDLL(None).syscall(321, 11, ctypes.byref(attribute), 16) < 0:
-        return 0
-    return attribute[1]
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.12", "3.13"])

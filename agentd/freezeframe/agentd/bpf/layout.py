@@ -57,6 +57,7 @@ class Watch(NamedTuple):
     sweep: int
     requests: int
     responses: int
+    lost: int
     connections: int
     heads: int
     flags: int
@@ -137,7 +138,7 @@ FUTEX_WAIT = struct.Struct("=QQQII")
 FUTEX = struct.Struct("=QI4x")
 FUTEX_STATE = struct.Struct("=QQQQQ")
 WAKERS = struct.Struct("=IIII")
-WATCH = struct.Struct("=QQQQIIII")
+WATCH = struct.Struct("=QQQQQIIII")
 DESCRIPTOR = struct.Struct("=II")
 REFERENCE = struct.Struct("=QQ")
 CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIII64x")

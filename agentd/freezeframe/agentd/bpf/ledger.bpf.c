@@ -331,8 +331,10 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
     }
     c = open_connection(w, tgid, fd, k->now, SEEN_LATE);
     if (!c) {
-      if (what == HTTP_REQUEST)
+      if (what == HTTP_REQUEST) {
         count(LOST_REQUESTS);
+        __sync_fetch_and_add(&w->lost, 1);
+      }
       return;
     }
     k->connection = find(w, tgid, fd);

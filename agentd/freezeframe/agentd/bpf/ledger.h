@@ -40,6 +40,7 @@ struct watch {
   u64 sweep;       /* sweep in which `heads` counts */
   u64 requests;    /* since it is watched: begun, on all its connections */
   u64 responses;   /* the same of answers */
+  u64 lost;        /* requests on connections that found no room */
   u32 connections; /* entries it has now */
   u32 heads;       /* heads it took in that sweep */
   u32 flags;

@@ -167,7 +167,7 @@ class Ledger:
             self._connections.put(number, _seen_late(pid, fd, generation))
             entered.append((layout.DESCRIPTOR.pack(pid, fd), number))
             self._descriptors.put(entered[-1][0], number + _U64.pack(generation))
-        if not self._watched.put(key, layout.WATCH.pack(generation, 0, 0, 0, len(entered), 0, 0, 0), NO_EXIST):
+        if not self._watched.put(key, layout.WATCH.pack(generation, 0, 0, 0, 0, len(entered), 0, 0, 0), NO_EXIST):
             # It opened a connection just now, and is watched from there on.
             for descriptor, number in entered:
                 if (self._descriptors.get(descriptor) or b"").startswith(number):

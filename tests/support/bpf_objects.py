@@ -1,0 +1,42 @@
+"""Programs, maps and links in the kernel, asked of the kernel itself by their ids."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+from pathlib import Path
+
+_SYS_BPF = 321
+_BY_ID = {"prog_id": 13, "map_id": 14, "link_id": 30}
+
+Objects = set[tuple[str, int]]
+
+
+def held_by(pid: int) -> Objects:
+    """What a process has descriptors of."""
+    found: Objects = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fdinfo"):
+            with contextlib.suppress(OSError):
+                info = Path(f"/proc/{pid}/fdinfo/{name}").read_text()
+                found |= {
+                    (kind, int(number))
+                    for kind, number in re.findall(r"^(prog_id|map_id|link_id):\s+(\d+)", info, re.MULTILINE)
+                }
+    return found
+
+
+def present(objects: Objects) -> Objects:
+    """Those of them that the kernel still has."""
+    return {each for each in objects if _exists(*each)}
+
+
+def _exists(kind: str, number: int) -> bool:
+    attribute = (ctypes.c_uint32 * 4)(number, 0, 0, 0)
+    descriptor = ctypes.CDLL(None).syscall(_SYS_BPF, _BY_ID[kind], ctypes.byref(attribute), 16)
+    if descriptor < 0:
+        return False
+    os.close(descriptor)
+    return True
