@@ -153,8 +153,10 @@ def test_the_verdict_spells_the_cycle_out() -> None:
     assert verdict.summary == "Deadlock: 2 threads of p1 (pid 1) wait for each other, and nobody else can let them go."
     assert [(each.text, each.ref) for each in verdict.evidence] == [
         (
-            ("thread 10 of p1 (pid 1) waits for the mutex 0xa ▸ "
-            "thread 11 of p1 (pid 1) waits for the mutex 0xb ▸ thread 10"),
+            (
+                "thread 10 of p1 (pid 1) waits for the mutex 0xa ▸ "
+                "thread 11 of p1 (pid 1) waits for the mutex 0xb ▸ thread 10"
+            ),
             "locks[0] locks[1]",
         ),
         ("thread 10 waits for the mutex 0xa, which only thread 11 can give", "locks[0]"),

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from freezeframe.judge.model import Confidence, Process, Verdict
+from freezeframe.judge.model import Confidence, Lock, Process, Verdict, Waiter
+from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Engine, Scene
 
 Code = Verdict.Code
@@ -151,3 +152,38 @@ def test_lookalike_a_part_of_an_engine_that_was_ended_as_a_whole():
     scene, _, _, _ = stuck()
     scene.process(Role.SCHEDULER, "sglang::schedul", state="Z", exited=True, parent_pid=1)
     assert scene.verdict().code is not Code.PROCESS_DEAD
+
+
+def full_pipe(scene: Scene, pid: int, logger: int, **known: object) -> Lock:
+    waiter = Waiter(tid=pid, operation="write", endless=True, steady=True)
+    lock = Lock(
+        pid=pid, kind="pipe", object="pipe:[9]", owner_pid=logger, releaser_pids=(logger,), waiters=(waiter,),
+        owner_confidence=Level.HIGH, owner_doing="stopped",
+    )  # fmt: skip
+    return replace(lock, **known)
+
+
+def test_a_router_that_writes_to_a_stopped_logger():
+    scene, _, router, _ = stuck()
+    snapshot = conclude(replace(scene.snapshot(), locks=(full_pipe(scene, router, 812),)))
+    verdict = snapshot.verdict
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.PROCESS_STOPPED, "router", (812,))
+    assert (verdict.confidence, verdict.explains) == (Level.HIGH, 30)
+    assert verdict.summary == "pid 812 is stopped, and the router waits for it; 30 requests wait behind it."
+    chain = f"thread {router} of sglang::router (pid {router}) ▸ write pipe:[9] ▸ pid 812, stopped"
+    assert (verdict.evidence[0].text, verdict.evidence[0].ref) == (chain, "locks[0]")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"owner_doing": "read fd 0 (pipe:[9])"},
+        {"waiters": (Waiter(tid=1, operation="write", steady=True),)},
+        {"waiters": (Waiter(tid=1, operation="write", endless=True),)},
+    ],
+    ids=["it reads", "with a timeout", "not for long"],
+)
+def test_a_pipe_that_is_full_for_a_moment(known):
+    scene, _, router, _ = stuck()
+    snapshot = conclude(replace(scene.snapshot(), locks=(full_pipe(scene, router, 812, **known),)))
+    assert Code.PROCESS_STOPPED not in [finding.code for finding in snapshot.findings]

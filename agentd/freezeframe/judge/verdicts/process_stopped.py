@@ -4,6 +4,8 @@ Proof: its state is T, or t, at the one look or at both, or its cgroup is frozen
 tracer (t) seen once only, MEDIUM, as a debugger may hold it for milliseconds.
 The requests behind it are its backlog. It stands without any, since none would get through.
 
+A stopped process that is on no path is told where a thread of the path waits for it alone (`_stopped_outside`).
+
 Lookalikes: a sleeping process; a stop that was over at the second look; stopped programs that have no connection to
 the path.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._stopped_outside import outside
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -24,7 +27,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     groups: dict[str | int, list[Process]] = {}
     for p in stopped:
         groups.setdefault(p.cgroup if p.frozen and p.cgroup else p.pid, []).append(p)
-    return tuple(_verdict(facts, group) for group in groups.values())
+    return (*(_verdict(facts, group) for group in groups.values()), *outside(facts))
 
 
 def _stopped(p: Process) -> bool:

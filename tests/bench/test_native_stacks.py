@@ -1,0 +1,124 @@
+"""Native stacks beside the tools of today: wall time, the target's pause by the kernel's tracing, frames found.
+
+Each of ours is a freshly forked process, as a worker is: with what the launcher has warm, and the index of symbols on
+disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE_STACKS
+from freezeframe.agentd.host import Host
+from freezeframe.agentd.host.native.warm import warm
+from tests.bed.bed import Bed
+from tests.bench.results import record
+from tests.bench.stops import Meter, stop_meter
+from tests.support import report
+from tests.support.children import child
+from tests.support.compiled import rust_program
+
+pytestmark = [pytest.mark.needs("root", "kernel", "bpf", "e2e", "rustc", "gdb", "bench"), pytest.mark.timeout(900)]
+
+RUNS = 12
+Row = tuple[float, float, int]
+PYSPY = str(Path(sys.executable).with_name("py-spy"))
+GDB = ("gdb", "-batch", "-nx", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off")
+TOOLS = {
+    "gdb": (*GDB, "-ex", "thread apply all bt", "-p"),
+    "eu-stack": ("eu-stack", "-p"),
+    "py-spy dump --native": (PYSPY, "dump", "--native", "--pid"),
+    "py-spy dump": (PYSPY, "dump", "--nonblocking", "--pid"),
+    "pystack --native-all": (str(Path(sys.executable).with_name("pystack")), "remote", "--native-all"),
+}
+FRAME = re.compile(r"^\s*#\d+ |^\s+\((?:C|Python)\) File|^ {4}\S.*\(.+\)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warmed() -> None:
+    warm()
+
+
+def ours(pid: int, host: Host) -> tuple[float, int]:
+    """Milliseconds and frames of one look in a fresh process."""
+    end, theirs = os.pipe()
+    if os.fork() == 0:
+        try:
+            begin = time.perf_counter()
+            kept = report.run(SNAPSHOT_NATIVE_STACKS, [report.target(pid)], host=host)
+            took = (time.perf_counter() - begin) * 1000.0
+            frames = sum(len(thread.frames) for thread in kept.gathered.records("native_threads"))
+            os.write(theirs, f"{took} {frames}".encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(end) as stream:
+        took, frames = stream.read().split()
+    os.wait()
+    return float(took), int(frames)
+
+
+def pause_ms(meter: Meter, begin: float, tids: frozenset[int]) -> int:
+    return sum(begin <= event.at and event.tid in tids for event in meter.stopped())
+
+
+def beside(name: str, pid: int, bar_ms: float, folder: Path) -> None:
+    host = Host(state_dir=str(folder))
+    tids = frozenset(map(int, os.listdir(f"/proc/{pid}/task")))
+    with stop_meter() as meter:
+        begin = time.monotonic()
+        ours(pid, host)
+        looks = [ours(pid, host) for _ in range(RUNS)]
+        stopped = pause_ms(meter, begin, tids)
+        median, frames = statistics.median(took for took, _ in looks), looks[-1][1]
+        others = {}
+        for tool, command in TOOLS.items():
+            if shutil.which(command[0]) is None:
+                continue
+            begin, at = time.monotonic(), time.perf_counter()
+            done = subprocess.run([*command, str(pid)], capture_output=True, text=True, timeout=120, check=False)
+            wall = (time.perf_counter() - at) * 1000.0
+            others[tool] = (wall, pause_ms(meter, begin, tids), len(FRAME.findall(done.stdout)))
+    record(
+        f"native stacks of {name}, median", f"{median:.1f} ms", f"<= {bar_ms:.0f} ms",
+        f"{RUNS} fresh workers, {frames} frames, threads stopped: {stopped}",
+    )  # fmt: skip
+    for tool, (wall, stops, found) in others.items():
+        record(
+            f"native stacks of {name}: {tool}",
+            f"{wall:.0f} ms",
+            "10 times ours for gdb",
+            f"{found} frames, stops: {stops}",
+        )
+    assert stopped == 0
+    assert others["gdb"][0] >= 10 * median
+    assert median <= bar_ms
+
+
+@contextlib.contextmanager
+def parked(threads: int) -> Iterator[int]:
+    with child(rust_program("parked", "-C", "symbol-mangling-version=v0"), str(threads)) as process:
+        time.sleep(0.5)
+        yield process.pid
+
+
+def test_the_router(tmp_path: Path) -> None:
+    with Bed.start(wedge="router-dual-leg") as bed:
+        bed.wait_wedged(settled=True)
+        beside("the router", bed.pids.router, 5.0, tmp_path)
+
+
+def test_512_threads(tmp_path: Path) -> None:
+    with parked(512) as pid:
+        beside("512 threads", pid, 150.0, tmp_path)
