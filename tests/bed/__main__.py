@@ -11,7 +11,7 @@ import sys
 from typing import Any, NoReturn
 
 from tests.bed.bed import Bed
-from tests.bed.routers import ROUTERS
+from tests.bed.routers import NATIVE_NAME, ROUTERS
 from tests.bed.wedges import WEDGES
 
 
@@ -28,7 +28,7 @@ def parse() -> argparse.Namespace:
     up.add_argument("--stray", action="store_true", help="a stray client streams as well")
     up.add_argument("--stray-via", choices=["engine", "router"], default="engine")
     up.add_argument("--regular", action="store_true", help="two unified engines instead of prefill and decode")
-    up.add_argument("--router", choices=list(ROUTERS), default="sglang-router")
+    up.add_argument("--router", choices=[*ROUTERS, NATIVE_NAME], default="sglang-router")
     up.add_argument("--engine", help="which engine an engine's wedge is in")
     up.add_argument("--detach-input", action="store_true", help="do not end at the end of input")
     commands.add_parser("wedges", help="list the wedges")

@@ -61,7 +61,7 @@ class Bed(Stack):
             wedge: a name of `tests.bed.wedges.WEDGES`.
             clients: of the harness, each with one request in flight at a time.
             regular: two unified engines behind a regular router instead of a prefill and a decode engine.
-            router: a name of `tests.bed.routers.ROUTERS`.
+            router: a name of `tests.bed.routers.ROUTERS`, or "smg-native" for smg in an ELF program (needs gcc).
             stray: whether the stray client streams whatever the wedge is.
             stray_via: "engine" (straight to the decode engine or to the last one) or "router".
             tokens: of one answer to the harness.

@@ -56,6 +56,13 @@ class Cgroup:
         (self.path / "cpu.cfs_period_us").write_text(str(period_us))
         (self.path / "cpu.cfs_quota_us").write_text(str(quota_us))
 
+    def lift_limit(self) -> None:
+        """Grant all CPU time again; a process that ends needs some too."""
+        if (self.path / "cpu.max").exists():
+            (self.path / "cpu.max").write_text("max")
+        else:
+            (self.path / "cpu.cfs_quota_us").write_text("-1")
+
 
 def _root(controller: str) -> Path:
     """Where cgroups with this controller are made; every one of version 2 can be frozen."""

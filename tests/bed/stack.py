@@ -23,7 +23,7 @@ from tests.bed import processes
 from tests.bed.namespace import Namespace
 from tests.bed.parts import Engine, Pids, Setup
 from tests.bed.programs import bedlink
-from tests.bed.routers import ROUTERS, Router
+from tests.bed.routers import NATIVE_NAME, ROUTERS, Router, native
 from tests.bed.tokenizer_folder import write_tokenizer
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -39,7 +39,6 @@ class Stack:
     def __init__(self, *, clients: int, regular: bool, router: str, stray_via: str, tokens: int, gap_s: float) -> None:
         self.clients = clients
         self.regular = regular
-        self.router: Router = ROUTERS[router]
         self.stray_via = stray_via
         self.keep_stray = False
         self.setup: Setup | None = None
@@ -49,6 +48,7 @@ class Stack:
         self._owner: IO[bytes] = (self.run_dir / "owner").open("wb")
         fcntl.flock(self._owner, fcntl.LOCK_EX)
         (self.run_dir / "tmp").mkdir()
+        self.router: Router = native(self.run_dir) if router == NATIVE_NAME else ROUTERS[router]
         write_tokenizer(self.run_dir / "model")
         ports = processes.free_ports(6)
         self.router_port, self.router_metrics_port = ports[:2]
@@ -74,7 +74,7 @@ class Stack:
         command = self.router.command(
             self.router_port, self.router_metrics_port, self.engines.values(), setup.router_flags
         )
-        self._spawn("router", command, ROUTER_MIB)
+        self._spawn("router", command, ROUTER_MIB, **self.router.env)
         self._start_client("harness", "harness.py", self.url, pool=setup.pool, **self._harness)
         for engine in self.engines.values():
             self.wait_for(f"{engine.name} to be up", Path(engine.control).exists, timeout_s=START_TIMEOUT_S)

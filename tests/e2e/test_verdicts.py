@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bed.bed import Bed
-from tests.bed.routers import ROUTERS
+from tests.bed.routers import NATIVE_NAME, ROUTERS
 from tests.e2e.results import Results
 from tests.e2e.table import HEALTHY, QUIET, TABLE, Expected
 from tests.support.command import snap
@@ -85,7 +85,7 @@ def test_wedge(bed: Bed, wedge: str, repetition: int, agent_before: Daemon, resu
     bed.enter(wedge)
     # An idle keep-alive of an earlier request may be a stream that stalled, for as long as it is open.
     bed.wait_wedged(settled=True)
-    judge(results, bed, "before", TABLE[wedge][bed.router.name], look(bed, agent_before, tmp_path))
+    judge(results, bed, "before", TABLE[wedge][bed.router.product], look(bed, agent_before, tmp_path))
 
 
 @pytest.mark.parametrize(("bed", "wedge"), cells(TABLE if STRICT else ["router-dual-leg"]), indirect=["bed"])
@@ -94,7 +94,19 @@ def test_wedge_that_began_before_the_agent(bed: Bed, wedge: str, results: Result
     bed.wait_wedged(settled=True)
     for _ in range(REPETITIONS):
         with running_daemon() as agent:
-            judge(results, bed, "after", TABLE[wedge][bed.router.name], look(bed, agent, tmp_path))
+            judge(results, bed, "after", TABLE[wedge][bed.router.product], look(bed, agent, tmp_path))
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize("repetition", range(REPETITIONS))
+@pytest.mark.parametrize("bed", [NATIVE_NAME], indirect=True)
+@pytest.mark.parametrize("wedge", ["decode-silent", "router-limit", "router-stopped"] if STRICT else ["router-limit"])
+def test_a_router_that_is_no_python_program(
+    bed: Bed, wedge: str, repetition: int, agent_before: Daemon, results: Results, tmp_path: Path
+) -> None:
+    bed.enter(wedge)
+    bed.wait_wedged(settled=True)
+    judge(results, bed, "before", TABLE[wedge][bed.router.product], look(bed, agent_before, tmp_path))
 
 
 @pytest.mark.parametrize("repetition", range(REPETITIONS))

@@ -23,7 +23,7 @@ from freezeframe.agentd.jobs import Job
 from freezeframe.agentd.pidfds import Held
 from freezeframe.judge import SCHEMA, wire
 from freezeframe.judge.correlate.roles import serving_processes
-from freezeframe.judge.model import Meta, Outcome, Process, Snapshot, Socket
+from freezeframe.judge.model import Meta, Metric, Outcome, Process, Snapshot, Socket
 from freezeframe.judge.verdicts import conclude
 from tests.bed.bed import Bed
 
@@ -39,6 +39,7 @@ METRICS = (
     "sglang:realtime_tokens_total",
     "sglang:http_requests_active",
     "router_worker_healthy",
+    "smg_admission_queue_depth",
     "smg_worker_health",
     "smg_worker_cb_state",
     "smg_worker_retries_exhausted_total",
@@ -51,8 +52,11 @@ class Recording:
     """One scene: a wedge, how the bed is built, and the time between looks."""
 
     wedge: str
+    router: str = "sglang-router"
     regular: bool = False
     stray: bool = False
+    # Until no healthy state looks like it.
+    settled: bool = False
     window_ms: float = 1000.0
     # Time that the wedge has stood before the first look, seconds.
     wait_s: float = 1.5
@@ -81,6 +85,25 @@ RECORDINGS: dict[str, Recording] = {
     "engine-not-accepting": Recording(wedge="engine-not-accepting"),
     "scheduler-queue": Recording(wedge="scheduler-queue"),
     "router-stopped": Recording(wedge="router-stopped"),
+    "scheduler-stopped": Recording(wedge="scheduler-stopped"),
+    "scheduler-dead": Recording(wedge="scheduler-dead"),
+    "engine-dead": Recording(wedge="engine-dead"),
+    "engine-frozen": Recording(wedge="engine-frozen"),
+    "engine-starved": Recording(wedge="engine-starved", settled=True),
+    "engine-in-D": Recording(wedge="engine-in-D"),
+    "stream-stalls-after-5-tokens": Recording(wedge="stream-stalls-after-5-tokens", settled=True),
+    "router-out-of-fds": Recording(wedge="router-out-of-fds", settled=True),
+    "breaker-open": Recording(wedge="breaker-open"),
+    "client-not-reading": Recording(wedge="client-not-reading"),
+    "client-gone-midstream": Recording(wedge="client-gone-midstream"),
+    "client-pool-of-4": Recording(wedge="client-pool-of-4"),
+    "slow-stream": Recording(wedge="slow-stream"),
+    "websockets": Recording(wedge="websockets"),
+    "none-smg": Recording(wedge="none", router="smg"),
+    "router-dual-leg-smg": Recording(wedge="router-dual-leg", router="smg"),
+    "prefill-silent-smg": Recording(wedge="prefill-silent", router="smg"),
+    "router-limit-smg": Recording(wedge="router-limit", router="smg"),
+    "engine-dead-smg": Recording(wedge="engine-dead", router="smg"),
 }
 
 
@@ -150,8 +173,10 @@ def record(bed: Bed, *, window_ms: float, deadline_ms: float = 15_000.0) -> Snap
     """Capture a bed, and nothing else of this host, unjudged."""
     pids = set(bed.pids.all())
 
-    def serving(processes: Sequence[Process], sockets: Sequence[Socket]) -> tuple[Process, ...]:
-        return tuple(p for p in serving_processes(processes, sockets) if p.pid in pids)
+    def serving(
+        processes: Sequence[Process], sockets: Sequence[Socket], metrics: Sequence[Metric]
+    ) -> tuple[Process, ...]:
+        return tuple(p for p in serving_processes(processes, sockets, metrics=metrics) if p.pid in pids)
 
     engine = Engine(
         workers=InThisProcess(),
@@ -173,6 +198,9 @@ def slim(snapshot: Snapshot, bed: Bed) -> Snapshot:
         sockets=tuple(s for s in snapshot.sockets if s.family == "tcp" and s.state != "TIME-WAIT"),
         processes=tuple(_slim_process(process) for process in snapshot.processes),
         python_threads=tuple(thread for thread in snapshot.python_threads if thread.name == "MainThread"),
+        asyncio_tasks=(),
+        native_threads=(),
+        kernel_events=(),
         log_sources=(),
     )
     places = {
@@ -186,7 +214,8 @@ def slim(snapshot: Snapshot, bed: Bed) -> Snapshot:
 
 def _slim_process(process: Process) -> Process:
     main = tuple(replace(t, kernel_stack=(), syscall_arguments=()) for t in process.threads[:1])
-    return replace(process, threads=main, argv=process.argv[:3], cgroup="", unit="")
+    cgroup = "/frozen" if process.frozen else ""
+    return replace(process, threads=main, argv=process.argv[:3], cgroup=cgroup, unit="")
 
 
 def _elsewhere(value: object, places: dict[str, str]) -> object:
@@ -206,9 +235,13 @@ def main(names: Iterable[str]) -> None:
     for name in names:
         recording = RECORDINGS[name]
         with Bed.start(
-            recording.wedge, clients=recording.clients, stray=recording.stray, regular=recording.regular
+            recording.wedge,
+            clients=recording.clients,
+            router=recording.router,
+            stray=recording.stray,
+            regular=recording.regular,
         ) as bed:
-            bed.wait_wedged()
+            bed.wait_wedged(settled=recording.settled)
             time.sleep(recording.wait_s)  # the requests of a wedge have an age
             snapshot = slim(record(bed, window_ms=recording.window_ms), bed)
             path = SCENES / f"{name}.binpb"

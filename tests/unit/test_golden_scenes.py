@@ -15,8 +15,9 @@ SCENES = Path(__file__).parent.parent / "golden" / "scenes"
 Code = Verdict.Code
 Role = Process.Role
 
-# Name -> code, and the holder's role and disaggregation; None: nobody holds.
-EXPECTED: dict[str, tuple[Verdict.Code, tuple[Process.Role, str] | None]] = {
+# Name -> code, and the holder's role and disaggregation; None: nobody holds. DECODE: all of that engine.
+DECODE = ((Role.ENGINE_HTTP, "decode"), (Role.SCHEDULER, "decode"), (Role.DETOKENIZER, "decode"))
+EXPECTED: dict[str, tuple[Verdict.Code, object]] = {
     "none": (Code.NOT_STUCK, None),
     "none-one-look": (Code.NOT_STUCK, None),
     "none-regular": (Code.NOT_STUCK, None),
@@ -38,7 +39,28 @@ EXPECTED: dict[str, tuple[Verdict.Code, tuple[Process.Role, str] | None]] = {
     "engine-not-accepting": (Code.ENGINE_NOT_ACCEPTING, (Role.ENGINE_HTTP, "decode")),
     "scheduler-queue": (Code.SCHEDULER_QUEUE, (Role.SCHEDULER, "prefill")),
     "router-stopped": (Code.PROCESS_STOPPED, (Role.ROUTER, "")),
+    "scheduler-stopped": (Code.PROCESS_STOPPED, (Role.SCHEDULER, "decode")),
+    "scheduler-dead": (Code.PROCESS_DEAD, (Role.SCHEDULER, "decode")),
+    "engine-dead": (Code.ROUTER_DUAL_LEG, (Role.ROUTER, "")),
+    "engine-frozen": (Code.PROCESS_STOPPED, DECODE),
+    "engine-starved": (Code.HOST_STARVED, DECODE),
+    "engine-in-D": (Code.PROCESS_UNINTERRUPTIBLE, (Role.ENGINE_HTTP, "decode")),
+    "stream-stalls-after-5-tokens": (Code.DECODE_STALLED, (Role.SCHEDULER, "decode")),
+    "router-out-of-fds": (Code.ROUTER_NOT_ACCEPTING, (Role.ROUTER, "")),
+    "breaker-open": (Code.ROUTER_NO_WORKERS, (Role.ROUTER, "")),
+    "client-not-reading": (Code.CLIENT_NOT_READING, (Role.CLIENT, "")),
+    "client-gone-midstream": (Code.ZOMBIE_UPSTREAM, (Role.ROUTER, "")),
+    "client-pool-of-4": (Code.ENGINE_HOLDS, (Role.ENGINE_HTTP, "decode")),
+    "slow-stream": (Code.NOT_STUCK, None),
+    "websockets": (Code.UNDETERMINED, None),
+    "none-smg": (Code.NOT_STUCK, None),
+    "router-dual-leg-smg": (Code.ROUTER_NO_WORKERS, (Role.ROUTER, "")),
+    "prefill-silent-smg": (Code.ENGINE_HOLDS, (Role.ENGINE_HTTP, "prefill")),
+    "router-limit-smg": (Code.ROUTER_QUEUE, (Role.ROUTER, "")),
+    "engine-dead-smg": (Code.ROUTER_NO_WORKERS, (Role.ROUTER, "")),
 }
+# Less evidence may leave the generic code of the same holder.
+GENERIC = {(Code.ROUTER_QUEUE, Code.ROUTER_HOLDS)}
 QUIET = {Code.NOT_STUCK, Code.IDLE, Code.UNDETERMINED}
 
 
@@ -46,9 +68,9 @@ def scene(name: str) -> Snapshot:
     return wire.from_bytes((SCENES / f"{name}.binpb").read_bytes(), Snapshot)
 
 
-def holder(snapshot: Snapshot, verdict: Verdict) -> tuple[Process.Role, str] | None:
-    (found,) = [p for p in snapshot.processes if p.pid in verdict.holder_pids] or [None]
-    return (found.role, found.disaggregation) if found else None
+def holder(snapshot: Snapshot, verdict: Verdict) -> object:
+    found = tuple((p.role, p.disaggregation) for p in snapshot.processes if p.pid in verdict.holder_pids)
+    return found if len(found) > 1 else found[0] if found else None
 
 
 def test_every_recorded_scene_is_judged():
@@ -91,6 +113,6 @@ def test_without_one_kind_of_record_nobody_else_is_accused(name, field):
     lost = Outcome(collector=by[field], status=Outcome.Status.TIMED_OUT)
     outcomes = (*(o for o in whole.outcomes if o.collector != lost.collector), lost)
     verdict = conclude(replace(whole, outcomes=outcomes, **{field: None if field == "host" else ()})).verdict
-    assert verdict.code in {EXPECTED[name][0], *QUIET}
-    if verdict.code is EXPECTED[name][0]:
+    assert verdict.code in {EXPECTED[name][0], *QUIET} or (EXPECTED[name][0], verdict.code) in GENERIC
+    if verdict.code not in QUIET:
         assert holder(whole, verdict) == EXPECTED[name][1]

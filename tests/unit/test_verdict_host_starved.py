@@ -72,3 +72,19 @@ def test_a_quota_holds_back_all_of_its_cgroup():
     throttle = Throttle(cgroup="/pod", pids=whole, throttled_periods_delta=10, periods_delta=10)
     scene.host = replace(scene.host, throttles=(throttle,))
     assert scene.verdict().holder_pids == whole
+
+
+def test_answers_that_have_begun_wait_too():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.idle(scene.client(), router, 30, age_ms=2_500)
+    scene.idle(router, engine, 30, age_ms=2_500)
+    scene.gauges(engine, running=30)
+    scene.state(engine.http, "R", cpu_ms=2)
+    assert scene.verdict().code is Code.UNDETERMINED
+    throttle = Throttle(cgroup="/pod", pids=(engine.http,), throttled_periods_delta=2, periods_delta=2)
+    scene.host = replace(scene.host, throttles=(throttle,))
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.explains) == (Code.HOST_STARVED, 30)
+    scene.metrics.clear()
+    assert scene.verdict().code is Code.IDLE

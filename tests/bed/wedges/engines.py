@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.bed import processes
 from tests.bed.cgroups import Cgroup
 from tests.bed.disk import dead_file
 from tests.bed.wedges.base import Wedge, all_wait, completed_by_client
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # An engine's HTTP server keeps an idle connection for 5 s; one that is quiet for twice that carries an answer.
 STALLED_S = 10.5
 TOKENS_BEFORE_THE_STALL = 5
+BUSY = ["/bin/sh", "-c", "while :; do :; done"]
 
 
 class EngineFault(Wedge):
@@ -193,7 +195,8 @@ class EngineDead(Wedge):
 
     def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
         gone = not any(Path(f"/proc/{pid}").exists() for pid in self._pids)
-        return gone and (self.hangs or harness["failed"] - self._failed >= 2 * bed.clients)
+        # Unified engines stand in for each other.
+        return gone and (self.hangs or bed.regular or harness["failed"] - self._failed >= 2 * bed.clients)
 
 
 class EngineFrozen(_UnderLoad):
@@ -210,11 +213,17 @@ class EngineFrozen(_UnderLoad):
 
 class EngineStarved(_UnderLoad):
     name = "engine-starved"
-    about = "the engine's cgroup may use two thousandths of a CPU"
+    about = "the engine's cgroup may use two thousandths of a CPU, and shares that with others"
     settles_s = 2.0
+    others = 12
 
     def strike(self, bed: Bed) -> None:
         engine = bed.pids.engines[self.engine(bed).name]
         group = bed.undo.enter_context(Cgroup.made(f"{bed.run_dir.name}-starved", controller="cpu"))
         group.limit_cpu(quota_us=1000, period_us=500_000)
+        for _ in range(self.others):
+            other = processes.start("other", BUSY, run_dir=bed.run_dir, env={}, memory_mib=64)
+            bed.undo.callback(processes.stop, [other], grace_s=0.0)
+            group.take(other.pid)
+        bed.undo.callback(group.lift_limit)
         group.take(engine.http, engine.scheduler, engine.detokenizer)

@@ -96,6 +96,7 @@ class RouterOutOfFds(Wedge):
 class BreakerOpen(Wedge):
     name = "breaker-open"
     about = "the engines failed for a moment and the router's breakers are open: it answers every request with 503"
+    disaggregated_only = True
     hangs = False
     spoils = True
 

@@ -90,6 +90,12 @@ def stalled(facts: Facts, engine: Engine) -> list[Connection]:
     ]
 
 
+def has_work(engine: Engine) -> bool:
+    """Whether its scheduler says that it has requests, or is seen in one batch at both looks."""
+    gauges = engine.gauges
+    return bool(engine.batch or gauges.running or gauges.waiting) and not engine.asleep
+
+
 def gets_bytes(connections: Iterable[Connection]) -> bool:
     """Whether bytes moved towards a client of these connections."""
     return any(c.moving for c in connections)

@@ -1,6 +1,7 @@
 """HOST_STARVED: the host gives the path no CPU, or no memory.
 
-Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself:
+Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself; for a quota, answers
+that have begun and are quiet count as stuck while their engine has work:
 - CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
   window, while the host's CPU pressure or its cgroup's throttling in the window is high. A quota holds back all of its
   cgroup, so all its processes of the path are named;
@@ -14,10 +15,11 @@ as evidence only.
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.correlate.facts import Connection, Debt, Facts
+from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
-from freezeframe.judge.verdicts._proof import starved
+from freezeframe.judge.verdicts._proof import has_work, starved
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
@@ -32,18 +34,18 @@ _FULL = 1 << 20
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """At most one verdict."""
     host = facts.snapshot.host
-    if host is None or not facts.two_looks or not facts.stuck:
+    if host is None or not facts.two_looks:
         return ()
     on_path = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
-    hungry = [p for p in on_path if starved(facts, p) and waiting_for(facts, p)]
-    held = [p for p in hungry if _cpu(host, p)]
+    hungry = [p for p in on_path if starved(facts, p)]
+    held = [p for p in hungry if (waiting_for(facts, p) and _cpu(host, p)) or (_begun(facts, p) and _quota(host, p))]
     if held:
         proved = tuple(e for p in held for e in (_runnable(facts, p), *_cpu(host, p)))
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
         of = [p for p in on_path if p in held or any(p.pid in t.pids for t in host.throttles if t.cgroup in groups)]
         return (_verdict(facts, host, "CPU", of, proved),)
-    killed = _oom(facts, on_path)
+    killed = _oom(facts, on_path) if facts.stuck else ()
     if killed:
         return (_verdict(facts, host, "memory", on_path, killed),)
     return ()
@@ -55,6 +57,11 @@ def _cpu(host: Host, p: Process) -> tuple[Evidence, ...]:
         for pressure in host.pressure
         if pressure.resource == "cpu" and not pressure.cgroup and (pressure.some_window or 0) >= _CPU_SOME
     ]
+    return (*found, *_quota(host, p))
+
+
+def _quota(host: Host, p: Process) -> tuple[Evidence, ...]:
+    found = []
     for index, throttle in enumerate(host.throttles):
         if p.pid in throttle.pids and (share := _throttled(throttle)):
             text = f"cgroup {throttle.cgroup} was held back in {share:.0%} of its periods"
@@ -66,6 +73,19 @@ def _throttled(throttle: Throttle) -> float:
     """Share of the periods in which this cgroup was held back; 0 when that is too few to explain anything."""
     share = (throttle.throttled_periods_delta or 0) / (throttle.periods_delta or 1)
     return share if share >= _THROTTLED else 0.0
+
+
+def _begun(facts: Facts, p: Process) -> list[Connection]:
+    """Answers of its engine that have begun and are quiet while the engine has work: a stream, not an idle connection.
+
+    Which of the connections are streams is not known, so this counts for a process that is starved only.
+    """
+    engine = next((e for e in facts.engines if p.pid in e.pids), None)
+    if engine is None or not has_work(engine):
+        return []
+    served = facts.to_server(*engine.http_pids)
+    open_ones = [c for c in served if c.debt is Debt.NONE and not (c.closed_by_client or c.closed_by_server)]
+    return [c for c in open_ones if not c.moving and c.quiet_ms is not None and c.quiet_ms >= STUCK_MS]
 
 
 def _oom(facts: Facts, on_path: list[Process]) -> tuple[Evidence, ...]:
@@ -95,7 +115,7 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
         for index, fs in enumerate(host.filesystems)
         if fs.available_bytes < _FULL <= fs.size_bytes
     )
-    waiting = max((len(waiting_for(facts, p)) for p in of), default=0)
+    waiting = max((len(waiting_for(facts, p)) + len(_begun(facts, p)) for p in of), default=0)
     names = ", ".join(dict.fromkeys(hop_of(facts, p) for p in of))
     return Verdict(
         code=Verdict.Code.HOST_STARVED,

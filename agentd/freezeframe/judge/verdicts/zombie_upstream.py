@@ -13,10 +13,10 @@ is not known to speak HTTP/1).
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Engine, Facts
+from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import leg_kind, sends_both_legs, sockets_seen, stalled
+from freezeframe.judge.verdicts._proof import has_work, leg_kind, sends_both_legs, sockets_seen, stalled
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -28,7 +28,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _router(facts: Facts, router: int) -> Verdict | None:
-    quiet = [c for engine in facts.engines if _has_work(engine) for c in stalled(facts, engine)]
+    quiet = [c for engine in facts.engines if has_work(engine) for c in stalled(facts, engine)]
     upstream = [c for c in facts.from_client(router) if _lives(c) or c in quiet]
     clients = [c for c in facts.to_server(router) if not c.closed_by_client]
     kinds: dict[str, int] = {}
@@ -59,11 +59,6 @@ def _router(facts: Facts, router: int) -> Verdict | None:
             "sglang-router 0.3.2 notices a client that left in mid-stream only at the next chunk.",
         ),
     )
-
-
-def _has_work(engine: Engine) -> bool:
-    gauges = engine.gauges
-    return bool(engine.batch or gauges.running or gauges.waiting) and not engine.asleep
 
 
 def _lives(connection: Connection) -> bool:
