@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
-from freezeframe.v1 import service_pb2
+from freezeframe.judge import file
+from freezeframe.v1 import file_pb2, service_pb2, snapshot_pb2
 from tests.support.canned_agent import Script, canned_agent, step
 from tests.support.story import story_bytes
 
@@ -117,6 +121,35 @@ def test_a_full_stdout_is_said(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 4
     assert done.stderr.splitlines()[0] == b"Error: writing the result to stdout: No space left on device"
+
+
+def bomb(megabytes: int) -> bytes:
+    """A whole file of some kB with one section of empty records."""
+    field = snapshot_pb2.Snapshot.DESCRIPTOR.fields_by_name["sockets"].number
+    plain = bytes([field << 3 | 2, 0]) * (megabytes << 19)
+    frame = zstandard.ZstdCompressor(write_checksum=True).compress(plain)
+    manifest = file_pb2.Manifest()
+    manifest.hosts.add().sections.add(
+        name="sockets", compressed_bytes=len(frame), bytes=len(plain), digest=hashlib.sha256(frame).digest(), items=1
+    )
+    head = manifest.SerializeToString()
+    return file.MAGIC + struct.pack("<II", 1, len(head)) + hashlib.sha256(head).digest() + head + frame
+
+
+@pytest.mark.parametrize("megabytes", [8, 64])
+def test_a_small_file_that_unpacks_to_more_than_memory_is_refused(tmp_path: Path, megabytes: int) -> None:
+    (tmp_path / "bomb.ffz").write_bytes(bomb(megabytes))
+    assert (tmp_path / "bomb.ffz").stat().st_size < 20_000
+    with open(tmp_path / "said", "wb") as said:
+        process = subprocess.Popen([*CLIENT, "show", "bomb.ffz", "sockets"], cwd=tmp_path, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    words = (tmp_path / "said").read_text()
+    assert process.returncode == 5
+    assert "Traceback" not in words
+    assert "Error: " in words
+    # In kB: the bound, and what is mapped from files.
+    assert usage.ru_maxrss < 2_500_000
 
 
 def test_where_the_file_is_is_said_though_stdout_is_full(address: str, tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ MAGIC = b"\x89FFZ\r\n\x1a\n"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 MAX_SECTION_BYTES = 256 * 1024 * 1024
 MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
+# Records of one section: an empty one takes 2 bytes here and hundreds in memory.
+MAX_ITEMS = 500_000
 
 _HEAD = struct.Struct("<8sII32s")
 HEAD_BYTES = _HEAD.size
@@ -194,8 +196,10 @@ def read(data: bytes) -> Contents:
             offset += int(section.compressed_bytes)
             try:
                 snapshot.MergeFrom(_unpack(section, frame, decompressor))
-            except _LostError as error:
-                lost.append(f"{part.meta.host or 'unnamed host'}: {section.name} ({section.items:,}) is lost: {error}")
+            except (_LostError, MemoryError, SystemError) as error:
+                # protobuf ends a copy without memory with a SystemError.
+                why = error if isinstance(error, _LostError) else "there is not enough memory for it"
+                lost.append(f"{part.meta.host or 'unnamed host'}: {section.name} ({section.items:,}) is lost: {why}")
         hosts.append(snapshot)
     if len(data) > offset:
         lost.append("what comes after the end belongs to no section and was left out")
@@ -258,6 +262,8 @@ def _is_size(value: float) -> bool:
 def _unpack(section: file_pb2.Section, frame: bytes, decompressor: zstandard.ZstdDecompressor) -> snapshot_pb2.Snapshot:
     if len(frame) < section.compressed_bytes:
         raise _LostError(f"the file is cut, {section.compressed_bytes - len(frame):,.0f} bytes of it are missing")
+    if section.items > MAX_ITEMS:
+        raise _LostError(f"more than {MAX_ITEMS:,} records are in no file of ours")
     if hashlib.sha256(frame).digest() != section.digest:
         raise _LostError("its bytes do not match their digest")
     try:
@@ -269,6 +275,9 @@ def _unpack(section: file_pb2.Section, frame: bytes, decompressor: zstandard.Zst
         raise _LostError(f"unpacking it: {error}") from error
     except DecodeError as error:
         raise _LostError(f"decoding it: {error}") from error
-    if any(field.name != section.name for field, _ in message.ListFields()):
-        raise _LostError("it holds something else")
+    for field, value in message.ListFields():
+        if field.name != section.name:
+            raise _LostError("it holds something else")
+        if wire.is_repeated(field) and len(value) != section.items:
+            raise _LostError(f"it holds {len(value):,} records, and the manifest says {section.items:,}")
     return message

@@ -8,6 +8,7 @@ client is killed.
 from __future__ import annotations
 
 import os
+import resource
 import select
 import shutil
 import subprocess
@@ -60,18 +61,23 @@ def _make_directory(environ: Mapping[str, str]) -> str:
 def _start(directory: str, log: str) -> subprocess.Popen[bytes]:
     try:
         with open(log, "wb") as stream:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "freezeframe.agentd", "--once",
                  "--runtime-dir", directory, "--state-dir", os.path.join(directory, "state")],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
                 # An interrupt is for the client, which then ends the agent in order.
                 start_new_session=True,
             )  # fmt: skip
+        # This client's bound is not the agent's.
+        with suppress(ProcessLookupError):
+            hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (hard, hard))
     except OSError as error:
         raise PrivateAgentError(
             f"starting a private agent: {error.filename or sys.executable}: {error.strerror}",
             "try the daemon: sudo freezeframe-agentd",
         ) from error
+    return process
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: str) -> str:

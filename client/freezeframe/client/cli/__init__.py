@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import signal
 import sys
 from typing import Any
@@ -11,7 +12,7 @@ import click
 
 from freezeframe.client.cli import completion, doctor, get, pin, rm, show, snap, snapshots, watch, where
 from freezeframe.client.cli.common import Options, common_options
-from freezeframe.client.errors import ClientError, SaveError
+from freezeframe.client.errors import ClientError, FileError, SaveError
 from freezeframe.client.settings import complain, discard_stdout, open_closed_streams
 
 _INTERRUPTED = 130
@@ -33,6 +34,10 @@ COMMANDS: tuple[click.Command, ...] = (
 )
 
 
+# No snapshot that was captured needs a tenth of it.
+_MEMORY_BYTES = 2 * 1024 * 1024 * 1024
+
+
 class _Group(click.Group):
     """Turns errors into sentences on stderr and into exit codes."""
 
@@ -44,6 +49,10 @@ class _Group(click.Group):
             if error.hint:
                 complain(f"Hint: {error.hint}")
             ctx.exit(error.exit_code)
+        except MemoryError:
+            complain(f"Error: the snapshot needs more memory than the {_MEMORY_BYTES >> 30} GiB that it gets")
+            complain("Hint: show one section, such as: freezeframe show FILE verdict")
+            ctx.exit(FileError.exit_code)
         except KeyboardInterrupt:
             complain("Interrupted.")
             ctx.exit(_INTERRUPTED)
@@ -79,11 +88,19 @@ def cli(ctx: click.Context, output: str | None, color: str | None, quiet: bool, 
     ctx.obj = Options(output=output, color=color, quiet=quiet, config=config)
 
 
+def _bound_memory() -> None:
+    """A file can come from anybody: one that unpacks to more than any host has must end this client, not the host."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY or soft > _MEMORY_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, hard))
+
+
 def main() -> None:
     """Run the command line."""
     # An end in order: a private agent and its directory go too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     open_closed_streams()
+    _bound_memory()
     try:
         cli(prog_name="freezeframe")
     except OSError as error:
