@@ -100,6 +100,8 @@ class AddressSpace:
         self._starts = [each.start for each in self.mappings]
         self._module_starts = [each.start for each in self.modules]
         self._opened: dict[int, File | str] = {}
+        # Threads of one kind stand in the same functions.
+        self._frames: dict[tuple[int, bool], NativeFrame] = {}
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -123,6 +125,12 @@ class AddressSpace:
 
     def frame(self, counter: int, exact: bool) -> NativeFrame:
         """Name a program counter; of a caller it is behind the call, which may be the end of its function."""
+        found = self._frames.get((counter, exact))
+        if found is None:
+            found = self._frames[counter, exact] = self._named(counter, exact)
+        return found
+
+    def _named(self, counter: int, exact: bool) -> NativeFrame:
         address = counter if exact else counter - 1
         mapping, module = self.mapping_at(address), self._module_at(address)
         if mapping is None or module is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from freezeframe.agentd.host.native.machine import Registers
 
 _POINTER, _WORD, _INT, _BOOL = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_bool
 _ABORT, _OK = 1, 0
+_COPIED = struct.Struct("<Q")
 
 _FIND_ELF = ctypes.CFUNCTYPE(
     _INT, _POINTER, _POINTER, ctypes.c_char_p, _WORD, ctypes.POINTER(_POINTER), ctypes.POINTER(_POINTER)
@@ -130,6 +132,7 @@ class Unwinder:
         self._read_word = read_word
         self._limit = frames
         self._registers: Registers = ()
+        self._base, self._stack, self._last = 0, b"", -1
         self._program_counter: int | None = None
         self._found: list[tuple[int, bool]] = []
         # What goes wrong in a callback: libdw cannot carry it.
@@ -144,6 +147,9 @@ class Unwinder:
             None,
         )
         self._on_frame = _ON_FRAME(self._take_frame)
+        self._counter, self._exact = _WORD(), _BOOL()
+        self._into = ctypes.byref(self._counter), ctypes.byref(self._exact)
+        self._frame_pc = self._library.dwfl_frame_pc
         self._handle = self._library.dwfl_begin(ctypes.byref(self._callbacks))
         if not self._handle:
             raise LibdwError(f"starting libdw: {self._said()}")
@@ -164,8 +170,9 @@ class Unwinder:
             self._library.dwfl_end(self._handle)
             self._handle = None
 
-    def unwind(self, registers: Registers, program_counter: int) -> Unwound:
-        """Unwind from these registers, by DWARF number."""
+    def unwind(self, registers: Registers, program_counter: int, base: int = 0, stack: bytes = b"") -> Unwound:
+        """Unwind from these registers, by DWARF number; `stack` was copied from `base` up."""
+        self._base, self._stack, self._last = base, stack, len(stack) - _COPIED.size
         self._registers, self._program_counter = registers, program_counter
         self._found, self._raised = [], None
         status = self._library.dwfl_getthread_frames(self._handle, 1, self._on_frame, None)
@@ -193,6 +200,11 @@ class Unwinder:
         return True
 
     def _memory_read(self, _dwfl: int, address: int, result: Sequence[int], _arg: int) -> bool:
+        # Three times per frame: the copied stack without another call.
+        at = address - self._base
+        if 0 <= at <= self._last:
+            result[0] = _COPIED.unpack_from(self._stack, at)[0]  # type: ignore[index]
+            return True
         try:
             word = self._read_word(address)
         except Exception as error:  # noqa: BLE001 - kept for `unwind`
@@ -219,8 +231,7 @@ class Unwinder:
         return True
 
     def _take_frame(self, frame: int, _arg: int) -> int:
-        counter, exact = _WORD(), _BOOL()
-        if not self._library.dwfl_frame_pc(frame, ctypes.byref(counter), ctypes.byref(exact)):
+        if not self._frame_pc(frame, *self._into):
             return _ABORT
-        self._found.append((counter.value, exact.value))
+        self._found.append((self._counter.value, self._exact.value))
         return _ABORT if len(self._found) >= self._limit else _OK

@@ -161,7 +161,6 @@ class Unwinding:
         self._machine = machine
         self._space = space
         self._memory = memory
-        self._copy: Copy | None = None
         self._pages: dict[int, bytes | None] = {}
         self._strayed = False
         modules = [(module.start, module.end) for module in space.modules]
@@ -176,11 +175,10 @@ class Unwinding:
 
         Raises TargetMemoryError.
         """
-        self._copy, self._pages, self._strayed = copy, {}, False
+        self._pages, self._strayed = {}, False
         registers = copy.task.registers
-        unwound = self._unwinder.unwind(
-            self._machine.to_dwarf(registers), registers[self._machine.program_counter] or 0
-        )
+        counter = registers[self._machine.program_counter] or 0
+        unwound = self._unwinder.unwind(self._machine.to_dwarf(registers), counter, copy.base, copy.stack)
         frames = tuple(self._space.frame(counter, exact) for counter, exact in unwound.frames)
         doubt = ""
         if None in registers:
@@ -193,12 +191,7 @@ class Unwinding:
         return Stack(tid=copy.task.tid, frames=frames, counters=counters, doubt=doubt, copy=copy), self._strayed
 
     def _word(self, address: int) -> int | None:
-        copy = self._copy
-        if copy is None:
-            return None
-        at = address - copy.base
-        if 0 <= at <= len(copy.stack) - 8:
-            return int.from_bytes(copy.stack[at : at + 8], "little")
+        """Read a word that was not copied."""
         self._strayed = True
         page = address & -_PAGE
         if page not in self._pages:
