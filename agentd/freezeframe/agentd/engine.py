@@ -22,7 +22,7 @@ from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.agentd.last_gpus import LastGpus
-from freezeframe.judge.model import History, Meta, Metric, Outcome, Process, Snapshot, Socket
+from freezeframe.judge.model import History, Meta, Metric, Outcome, Process, RecorderState, Snapshot, Socket
 
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
@@ -164,6 +164,7 @@ class _Run:
             snapshot,
             requests=tuple(each for each in snapshot.requests if each.pid in looked_at),
             history=_of(snapshot.history, looked_at),
+            recorder=_ends_of(snapshot.recorder, looked_at),
         )
         identity = engine.identity
         meta = Meta(
@@ -373,6 +374,11 @@ def _of(history: History | None, pids: Container[int | None]) -> History | None:
         history,
         series=tuple(s for s in history.series if s.pid in pids or s.peer_pid in pids or not (s.pid or s.peer_pid)),
     )
+
+
+def _ends_of(recorder: RecorderState | None, pids: Container[int]) -> RecorderState | None:
+    """The recorder's word on connections of these processes."""
+    return recorder and replace(recorder, resting=tuple(end for end in recorder.resting if end.pid in pids))
 
 
 def _program(process: Process) -> tuple[int, float, str, str]:

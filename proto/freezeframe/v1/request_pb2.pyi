@@ -158,6 +158,28 @@ class Request(google.protobuf.message.Message):
 global___Request = Request
 
 @typing.final
+class ConnectionEnd(google.protobuf.message.Message):
+    """One end of a connection."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PID_FIELD_NUMBER: builtins.int
+    FD_FIELD_NUMBER: builtins.int
+    pid: builtins.int
+    """Its process."""
+    fd: builtins.int
+    """Its descriptor."""
+    def __init__(
+        self,
+        *,
+        pid: builtins.int = ...,
+        fd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fd", b"fd", "pid", b"pid"]) -> None: ...
+
+global___ConnectionEnd = ConnectionEnd
+
+@typing.final
 class RecorderState(google.protobuf.message.Message):
     """The always-armed part, and what it lost: counts since it was armed."""
 
@@ -178,6 +200,7 @@ class RecorderState(google.protobuf.message.Message):
     EVICTED_FIELD_NUMBER: builtins.int
     RUNG_FIELD_NUMBER: builtins.int
     IO_URING_PIDS_FIELD_NUMBER: builtins.int
+    RESTING_FIELD_NUMBER: builtins.int
     armed_ms: builtins.float
     """Time since it was armed, milliseconds: what began earlier is known by its socket alone."""
     locked_bytes: builtins.float
@@ -210,6 +233,10 @@ class RecorderState(google.protobuf.message.Message):
     def io_uring_pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Processes that use io_uring: what it carries is not seen."""
 
+    @property
+    def resting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ConnectionEnd]:
+        """Connections of the path on which certainly nothing is in flight: all their requests are answered to the end."""
+
     def __init__(
         self,
         *,
@@ -228,7 +255,8 @@ class RecorderState(google.protobuf.message.Message):
         evicted: builtins.float = ...,
         rung: builtins.int = ...,
         io_uring_pids: collections.abc.Iterable[builtins.int] | None = ...,
+        resting: collections.abc.Iterable[global___ConnectionEnd] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["armed_ms", b"armed_ms", "connections", b"connections", "evicted", b"evicted", "io_uring_pids", b"io_uring_pids", "locked_bytes", b"locked_bytes", "lost_connections", b"lost_connections", "lost_heads", b"lost_heads", "lost_processes", b"lost_processes", "lost_requests", b"lost_requests", "lost_streams", b"lost_streams", "max_connections", b"max_connections", "processes", b"processes", "requests_seen", b"requests_seen", "responses_seen", b"responses_seen", "rung", b"rung"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["armed_ms", b"armed_ms", "connections", b"connections", "evicted", b"evicted", "io_uring_pids", b"io_uring_pids", "locked_bytes", b"locked_bytes", "lost_connections", b"lost_connections", "lost_heads", b"lost_heads", "lost_processes", b"lost_processes", "lost_requests", b"lost_requests", "lost_streams", b"lost_streams", "max_connections", b"max_connections", "processes", b"processes", "requests_seen", b"requests_seen", "responses_seen", b"responses_seen", "resting", b"resting", "rung", b"rung"]) -> None: ...
 
 global___RecorderState = RecorderState

@@ -14,12 +14,13 @@ ConnectionEvent of every edge of the host since the recorder was armed, from tra
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
 from freezeframe.agentd.host import Host, recorder
 from freezeframe.agentd.jobs import Job
-from freezeframe.judge.model import ConnectionEvent, RecorderState, Request, Snapshot
+from freezeframe.judge.model import ConnectionEnd, ConnectionEvent, RecorderState, Request, Snapshot
 
 # A recorder that has just been started compiles for a second.
 _TIMEOUT_S = 3.0
@@ -45,7 +46,8 @@ def collect(job: Job, host: Host, report: Report) -> None:
     requests = [
         each for each in map(_request(answer.state["now_ns"]), answer.records["requests"]) if _is_socket(host, each)
     ]
-    report.part(Snapshot(recorder=_state(answer.state)))
+    resting = tuple(ConnectionEnd(pid=pid, fd=fd) for pid, fd in answer.records["resting"])
+    report.part(Snapshot(recorder=replace(_state(answer.state), resting=resting)))
     now_ns = answer.state["now_ns"]
     report.part(
         Snapshot(connection_events=tuple(_connection_event(each, now_ns) for each in answer.records["connections"]))

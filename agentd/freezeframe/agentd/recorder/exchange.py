@@ -126,6 +126,15 @@ def answered(c: Connection, known: Known) -> bool:
     return bool(c.flags & (over | layout.BROKEN))
 
 
+def rests(c: Connection, known: Known) -> bool:
+    """Whether nothing is in flight for certain: every request since its start is answered to the end."""
+    if c.protocol != layout.HTTP1 or c.side == layout.NO_SIDE or c.flags & (layout.HEAD_GAP | layout.NO_FREE_HEAD):
+        return False
+    if not c.requests or c.responses != c.requests or known.response_number != c.responses:
+        return False
+    return bool(known.response.head_bytes) and answered(c, known) and _asked(c, known) <= c.responses
+
+
 def _asked(c: Connection, known: Known) -> int:
     """Count the current request and those pipelined behind it whose place shows that they are no part of its body."""
     asked = 1

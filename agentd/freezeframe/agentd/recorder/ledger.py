@@ -116,6 +116,14 @@ class Ledger:
                 found += exchange.flights(connection, known, streams.get(number, ()))
         return found
 
+    def resting(self) -> list[tuple[int, int]]:
+        """Process and descriptor of every connection on which certainly nothing is in flight."""
+        return [
+            (connection.tgid, connection.fd)
+            for number, connection in self.connections().items()
+            if exchange.rests(connection, self._known.get(number, _NOTHING))
+        ]
+
     def counted(self) -> Iterator[Counted]:
         """All connections with how many requests are in flight on each; cheap for those that nothing happened on."""
         streams: dict[int, list[Stream]] = {}

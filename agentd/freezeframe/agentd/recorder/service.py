@@ -233,7 +233,7 @@ class Recorder:
         records: object
         if what == "requests":
             flights = [astuple(flight) for flight in ledger.in_flight()]
-            records = {"requests": flights, "connections": self._edges()}
+            records = {"requests": flights, "resting": ledger.resting(), "connections": self._edges()}
         elif what == "history" and self._sampler is not None:
             records = [
                 (*told.key, [round(value, 1) for value in told.values], told.last_nonzero_s)

@@ -16,6 +16,7 @@ from freezeframe.judge.correlate.edges import sum_edges
 from freezeframe.judge.correlate.engines import find_engines
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.hops import find_hops
+from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
 from freezeframe.judge.correlate.tasks import refer
 from freezeframe.judge.correlate.unknowns import find_unknowns
@@ -41,7 +42,12 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     process_index = {p.pid: i for i, p in enumerate(snapshot.processes)}
     routers = tuple(p.pid for p in snapshot.processes if p.role is Process.Role.ROUTER)
     listeners = find_listeners(snapshot.sockets, processes)
-    connections = join_connections(snapshot.sockets, processes, listeners, window_ms)
+    connections = with_recorded(
+        join_connections(snapshot.sockets, processes, listeners, window_ms),
+        snapshot.sockets,
+        snapshot.requests,
+        snapshot.recorder,
+    )
     engines = find_engines(
         snapshot.processes, process_index, snapshot.metrics, snapshot.python_threads, connections, window_ms
     )

@@ -66,6 +66,10 @@ class Connection:
     closed_by_client: bool
     # When `debt` is UNDELIVERED: whether the client took nothing for STUCK_MS or a whole window.
     untaken: bool = False
+    # Certainly nothing is in flight on it: the recorder saw every answer end.
+    rests: bool = False
+    # The answer has begun, has not ended, and stands still: the recorder saw it begin.
+    broken_off: bool = False
 
     @property
     def owed(self) -> bool:

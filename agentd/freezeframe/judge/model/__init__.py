@@ -19,7 +19,7 @@ from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
 from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process, Thread
-from freezeframe.judge.model.requests import RecorderState, Request
+from freezeframe.judge.model.requests import ConnectionEnd, RecorderState, Request
 from freezeframe.judge.model.snapshot import Snapshot
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
 from freezeframe.judge.model.stacks import (
@@ -39,6 +39,7 @@ __all__ = [
     "AsyncioTask",
     "Attribution",
     "Confidence",
+    "ConnectionEnd",
     "ConnectionEvent",
     "Edge",
     "Endpoint",

@@ -64,6 +64,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionEnd:
+    """One end of a connection."""
+
+    # Its process.
+    pid: int = 0
+    # Its descriptor.
+    fd: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderState:
     """The always-armed part, and what it lost: counts since it was armed."""
 
@@ -97,3 +107,5 @@ class RecorderState:
     rung: int = 0
     # Processes that use io_uring: what it carries is not seen.
     io_uring_pids: tuple[int, ...] = ()
+    # Connections of the path on which certainly nothing is in flight: all their requests are answered to the end.
+    resting: tuple[ConnectionEnd, ...] = ()

@@ -68,6 +68,7 @@ def _passed_on(facts: Facts, upstream: tuple[Connection, ...]) -> int:
 def _multiplexed(facts: Facts, router: int, upstream: tuple[Connection, ...]) -> bool:
     """Whether one upstream connection may carry several requests."""
     lives = [c for c in upstream if not c.closed_by_server and not c.closed_by_client]
-    if any(c.debt is Debt.NONE and c.quiet_ms is not None and c.quiet_ms > ENGINE_KEEP_ALIVE_MS for c in lives):
+    quiet = [c.quiet_ms or 0.0 for c in lives if c.debt is Debt.NONE and not c.rests]
+    if any(quiet_ms > ENGINE_KEEP_ALIVE_MS for quiet_ms in quiet):
         return True
     return any(c.moving for c in lives) and not sends_both_legs(facts, router)

@@ -54,7 +54,7 @@ def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdic
     waiting = min(len(down), len(prefill.stuck))
     failures = _failures(facts, router)
     idle = decode.empty
-    streams = 0 if idle or failures else len(decode.quiet)
+    streams = 0 if idle or failures else sum(not c.rests for c in decode.quiet)
     alive = len(decode.owed) + len(decode.unclear) + streams
     lost = waiting - alive
     if lost < 1 or (alive and lost <= slack(waiting)) or not sockets_seen(facts, router, *decode.pids):
