@@ -40,10 +40,10 @@ TABLE: Mapping[str, dict[str, Expected]] = {
     },
     "stray-client": {
         "sglang-router": Expected(code="ROUTER_DUAL_LEG", holder="router"),
-        "smg": Expected(code="ENGINE_HOLDS", holder="prefill.http"),
+        "smg": Expected(code="ENGINE_HANDOFF", holder="prefill.http"),
     },
-    "decode-silent": _both("ENGINE_HOLDS", "decode.http"),
-    "prefill-silent": _both("ENGINE_HOLDS", "prefill.http"),
+    "decode-silent": _both("ENGINE_HANDOFF", "decode.http"),
+    "prefill-silent": _both("ENGINE_HANDOFF", "prefill.http"),
     "engine-loop-blocked": _both("ENGINE_HTTP_BLOCKED", "decode.http"),
     "engine-loop-locked": _both("ENGINE_HTTP_BLOCKED", "decode.http"),
     "engine-in-D": _both("PROCESS_UNINTERRUPTIBLE", "decode.http"),
@@ -62,7 +62,7 @@ TABLE: Mapping[str, dict[str, Expected]] = {
     "router-stopped": _both("PROCESS_STOPPED", "router"),
     # What smg lets wait, sglang-router refuses until all of it has gone to the silent engine.
     "router-limit": {
-        "sglang-router": Expected(code="ENGINE_HOLDS", holder="decode.http"),
+        "sglang-router": Expected(code="ENGINE_HANDOFF", holder="decode.http"),
         "smg": Expected(code="ROUTER_QUEUE", holder="router"),
     },
     "router-out-of-fds": _both("ROUTER_NOT_ACCEPTING", "router"),
@@ -70,7 +70,7 @@ TABLE: Mapping[str, dict[str, Expected]] = {
     "client-not-reading": _both("CLIENT_NOT_READING", "harness"),
     "client-gone-midstream": _both("ZOMBIE_UPSTREAM", "router"),
     # The 4 that left the client hang in the engine; that 26 more wait inside it is not seen from outside.
-    "client-pool-of-4": _both("ENGINE_HOLDS", "decode.http"),
+    "client-pool-of-4": _both("ENGINE_HANDOFF", "decode.http"),
     # From one end it cannot be told which part of the path drops.
     "path-lossy": _both("NETWORK_STALLED"),
 }

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(300)]
 TABLE: tuple[tuple[str, str, Callable[[Bed], list[int]]], ...] = (
     ("router-dual-leg", "ROUTER_DUAL_LEG", lambda bed: [bed.pids.router]),
     ("stray-client", "ROUTER_DUAL_LEG", lambda bed: [bed.pids.router]),
-    ("engine-silent", "ENGINE_HOLDS", lambda bed: [bed.pids.decode.http]),
+    ("engine-silent", "ENGINE_HANDOFF", lambda bed: [bed.pids.decode.http]),
     ("engine-not-accepting", "ENGINE_NOT_ACCEPTING", lambda bed: [bed.pids.decode.http]),
     ("none", "NOT_STUCK", lambda _bed: []),
     ("idle", "IDLE", lambda _bed: []),

@@ -218,8 +218,8 @@ WEDGED: dict[str, tuple[Verdict.Code, Builder]] = {
     for code, build in (
         (Code.ROUTER_DUAL_LEG, dual_leg),
         (Code.ROUTER_DUAL_LEG, dual_leg_with_a_stray),
-        (Code.ENGINE_HOLDS, silent_engine),
-        (Code.ENGINE_HOLDS, silent_decode),
+        (Code.ENGINE_HANDOFF, silent_engine),
+        (Code.ENGINE_HANDOFF, silent_decode),
         (Code.ENGINE_HTTP_BLOCKED, blocked_loop),
         (Code.ENGINE_HTTP_BLOCKED, blocked_loop_by_its_stack),
         (Code.ENGINE_NOT_ACCEPTING, full_accept_queue),

@@ -88,7 +88,7 @@ def test_the_wait_for_a_pool_comes_after_what_fills_it():
     scene.gauges(engine)
     for number in range(26):
         scene.stack(harness, POOL_WAIT, name=f"Thread-{number}")
-    assert [f.code for f in scene.conclude().findings] == [Code.ENGINE_HOLDS, Code.CLIENT_NOT_SENDING]
+    assert [f.code for f in scene.conclude().findings] == [Code.ENGINE_HANDOFF, Code.CLIENT_NOT_SENDING]
 
 
 def test_near_miss_a_wait_seen_once():

@@ -30,7 +30,7 @@ def pair(**decode_gauges: float) -> tuple[Scene, int, Engine, Engine]:
 def test_read_and_not_worked_on():
     scene, _, engine = silent()
     verdict = scene.verdict()
-    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "engine", (engine.http,))
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HANDOFF, "engine", (engine.http,))
     assert (verdict.explains, verdict.confidence) == (30, Level.HIGH)
     assert {r.hop for r in verdict.ruled_out} == {"client", "router", "scheduler"}
 
@@ -40,7 +40,7 @@ def test_silent_decode_of_a_pair_while_prefill_waits_for_it():
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.gauges(prefill, bootstrap=30)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "decode", (decode.http,))
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HANDOFF, "decode", (decode.http,))
 
 
 def test_silent_prefill_of_a_pair_while_decode_waits_for_it():
@@ -48,7 +48,7 @@ def test_silent_prefill_of_a_pair_while_decode_waits_for_it():
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.gauges(prefill)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HOLDS, "prefill", (prefill.http,))
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HANDOFF, "prefill", (prefill.http,))
 
 
 def test_silent_decode_after_prefill_has_answered():
@@ -56,7 +56,7 @@ def test_silent_decode_after_prefill_has_answered():
     scene.answered_and_closed(router, prefill, 30, age_ms=2_500)
     scene.gauges(prefill)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (decode.http,))
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HANDOFF, (decode.http,))
 
 
 def test_near_miss_both_sides_of_a_pair_say_that_they_have_nothing():
@@ -81,7 +81,7 @@ def test_silent_decode_of_a_pair_by_the_loop_of_its_partner():
     scene.wakes(prefill.scheduler, 45)
     scene.sleeps(decode.scheduler)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (decode.http,))
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HANDOFF, (decode.http,))
     scene.wakes(decode.scheduler, 45)
     assert scene.verdict().code is Code.UNDETERMINED
 
@@ -92,7 +92,7 @@ def test_gauges_of_a_scheduler_in_its_idle_sleep_are_old():
     assert scene.verdict().code is Code.UNDETERMINED
     scene.sleeps(engine.scheduler)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HOLDS, (engine.http,))
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HANDOFF, (engine.http,))
 
 
 def test_lookalike_a_long_prefill_whose_scheduler_does_not_rest():
@@ -105,12 +105,12 @@ def test_silence_longer_than_any_prefill_needs_no_resting_scheduler():
     scene, _, engine = silent(age_ms=60_000)
     scene.state(engine.scheduler, "R", cpu_ms=990)
     verdict = scene.verdict()
-    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HOLDS, Level.MEDIUM)
+    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HANDOFF, Level.MEDIUM)
 
 
 def test_one_look_needs_that_silence():
     assert silent(window_ms=0)[0].verdict().code is Code.UNDETERMINED
-    assert silent(window_ms=0, age_ms=60_000)[0].verdict().code is Code.ENGINE_HOLDS
+    assert silent(window_ms=0, age_ms=60_000)[0].verdict().code is Code.ENGINE_HANDOFF
 
 
 def test_an_engine_without_numbers_is_less_sure_and_one_that_was_not_asked_is_not_accused():
@@ -122,7 +122,7 @@ def test_an_engine_without_numbers_is_less_sure_and_one_that_was_not_asked_is_no
 
 
 def test_tokens_of_a_stray_are_not_work_on_the_others():
-    for age_ms, code in ((3_000, Code.UNDETERMINED), (60_000, Code.ENGINE_HOLDS)):
+    for age_ms, code in ((3_000, Code.UNDETERMINED), (60_000, Code.ENGINE_HANDOFF)):
         scene, router, engine = silent(age_ms=age_ms, gauges=False)
         stray = scene.client("stray.py")
         scene.streams(stray, router)
@@ -139,6 +139,6 @@ def test_lookalike_websockets_on_which_the_client_spoke_last():
     engine = scene.engine()
     scene.owed(scene.client(), engine, 4, age_ms=60_000)
     scene.gauges(engine)
-    assert scene.verdict().code is Code.ENGINE_HOLDS
+    assert scene.verdict().code is Code.ENGINE_HANDOFF
     scene.metric(engine.http, "sglang:http_requests_active", 0, method="POST", endpoint="/v1/chat/completions")
     assert scene.verdict().code is Code.UNDETERMINED

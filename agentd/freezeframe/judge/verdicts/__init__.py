@@ -16,6 +16,7 @@ from freezeframe.judge.verdicts import (
     client_not_sending,
     deadlock,
     decode_stalled,
+    engine_handoff,
     engine_holds,
     engine_http_blocked,
     engine_not_accepting,
@@ -52,6 +53,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (deadlock.rule,),
     (
         client_not_reading.rule,
+        engine_handoff.rule,
         engine_http_blocked.rule,
         engine_not_accepting.rule,
         router_dual_leg.rule,

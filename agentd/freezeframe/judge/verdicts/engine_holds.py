@@ -1,4 +1,4 @@
-"""ENGINE_HOLDS: an engine has read requests and neither answers them nor works on them.
+"""ENGINE_HOLDS: an engine of unknown inner structure has read requests and neither answers them nor works on them.
 
 Proof: requests were read by its HTTP process and are owed for STUCK_MS or longer; all its processes can run; nothing
 waits to be read or accepted there; its loop lives (its stack rests or changed, or its liveness endpoint answered); its
@@ -13,6 +13,7 @@ Of a disaggregated pair the other leg decides:
 - prefill owes, decode does not: ROUTER_DUAL_LEG or nothing, where the router sends both legs at once.
 
 HIGH when two looks, a resting scheduler, numbers and both ends agree; LOW when the engine exports no numbers.
+Where its scheduler is a process of its own that is known to have nothing, it is ENGINE_HANDOFF.
 
 Lookalikes: a long prefill (no token is counted until it is over, and its scheduler does not rest); a queue that moves;
 health checks of the router, for which no client waits; websockets on which the client spoke last, which SGLang's HTTP
@@ -43,10 +44,17 @@ Level = Confidence.Level
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """One verdict per engine."""
-    return tuple(v for engine in facts.engines if (v := _engine(facts, engine)) is not None)
+    engines = (engine for engine in facts.engines if not known_inside(engine))
+    return tuple(v for engine in engines if (v := keeps(facts, engine, Verdict.Code.ENGINE_HOLDS)) is not None)
 
 
-def _engine(facts: Facts, engine: Engine) -> Verdict | None:
+def known_inside(engine: Engine) -> bool:
+    """Whether its scheduler is a process of its own that is known to have nothing: then ENGINE_HANDOFF says more."""
+    return bool(engine.scheduler_pids) and engine.accounted
+
+
+def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
+    """The verdict, under this code, that an engine's HTTP layer keeps requests; None where it is not proved."""
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served, Debt.ANSWER)
     age = oldest(waiting)
@@ -85,7 +93,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     tasks = tasks_of(facts, waiting)
     proved += tasks
     return Verdict(
-        code=Verdict.Code.ENGINE_HOLDS,
+        code=code,
         hop=engine.kind,
         holder_pids=(engine.pid,),
         summary=f"The {engine_name(engine.kind)} (pid {engine.pid}) holds {count(len(waiting), 'request')} of "
