@@ -1,4 +1,4 @@
-"""Requests that a router has read and passed on to nobody."""
+"""Requests that a router, or a proxy, has read and passed on to nobody."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def held(facts: Facts, router: int) -> Held | None:
 def held_evidence(facts: Facts, found: Held) -> list[Evidence]:
     """Facts, with references."""
     age = seconds(oldest(found.down))
-    read = f"the router has read {count(len(found.down), 'request')}, the oldest owed for {age}"
+    read = f"it has read {count(len(found.down), 'request')}, the oldest owed for {age}"
     passed = f"{count(found.passed, 'request')} under way on {count(len(found.upstream), 'open connection')}"
     return [
         evidence(read, *socket_refs(found.down)),
