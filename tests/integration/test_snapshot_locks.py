@@ -13,6 +13,7 @@ from freezeframe.judge.model import Confidence, Lock, Verdict
 from tests.support.children import PROGRAMS, child
 from tests.support.compiled import c_program, rust_program
 from tests.support.judged import deadlocks_of
+from tests.support.pythons import Python, each_python
 
 pytestmark = pytest.mark.needs("bpf", "gcc")
 
@@ -87,11 +88,28 @@ def test_a_cycle_of_rust_is_named_with_less_confidence(name: str, threads: int) 
     assert "by the lock's address on its stack" in verdict.evidence[1].text
 
 
-def test_the_interpreter_lock_against_a_c_mutex() -> None:
-    [verdict], locks, _ = judged(sys.executable, str(PROGRAMS / "gil_and_mutex.py"), "deadlock")
+@each_python()
+def test_the_interpreter_lock_against_a_c_mutex(python: Python) -> None:
+    [verdict], locks, _ = judged(python.path, "-W", "ignore", str(PROGRAMS / "gil_and_mutex.py"), "deadlock")
     assert verdict.confidence is Level.HIGH
     assert steady_kinds(locks) == {"gil", "pthread_mutex"}
     assert "waits for the interpreter lock" in verdict.evidence[0].text
+
+
+def test_owners_in_a_pid_namespace_are_the_hosts_threads() -> None:
+    # Inside, the threads are numbered from 2 on, and the mutexes name their owners so.
+    with child("unshare", "--pid", "--fork", "--kill-child", c_program("locks"), "ring", ready=False) as process:
+        assert process.stdout.readline().split() == [b"ready", b"1"]
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+            [pid] = [int(number) for number in file.read().split()]
+        for _ in range(20):
+            found, locks, _ = deadlocks_of(pid)
+            if found:
+                break
+    assert {lock.owner_tid for lock in locks if lock.kind == "pthread_mutex"} == {
+        waiter.tid for lock in locks for waiter in lock.waiters if lock.kind == "pthread_mutex"
+    }
+    assert found[0].evidence[0].text.count("▸") == 3
 
 
 LOOKALIKES = [
@@ -163,3 +181,17 @@ def test_other_waits_say_what_they_are_for() -> None:
         assert steady_kinds(locks) == {kind}
     _, [lock], [parent, waiter] = judged(c_program("locks"), "flock", stands=lambda _, locks: bool(locks))
     assert (lock.pid, lock.owner_pid, lock.owner_confidence) == (waiter, parent, Level.MEDIUM)
+
+
+def test_a_chain_that_ends_at_a_stopped_process() -> None:
+    def stands(_: object, locks: tuple[Lock, ...]) -> bool:
+        return any(lock.owner_doing == "stopped" for lock in locks) and {"pthread_mutex", "pipe"} <= steady_kinds(locks)
+
+    found, locks, [parent, reader] = judged(c_program("locks"), "stopped-reader", stands=stands)
+    assert found == []
+    by_kind = {lock.kind: lock for lock in locks if lock.kind in {"pipe", "pthread_mutex"} and lock.pid == parent}
+    pipe, mutex = by_kind["pipe"], by_kind["pthread_mutex"]
+    assert (pipe.owner_pid, pipe.releaser_pids, pipe.owner_doing) == (reader, (reader,), "stopped")
+    assert pipe.waiters[0].operation == "write"
+    assert mutex.owner_tid == pipe.waiters[0].tid
+    assert mutex.owner_doing.startswith("write fd ")

@@ -85,6 +85,13 @@ static void *chain(void *n) {
 static void *holds_and_spins(void *n) { pthread_mutex_lock(&m[(long)n]); pthread_barrier_wait(&all_hold); for (;;) counter++; }
 static void *holds_and_ends(void *n) { pthread_mutex_lock(&m[(long)n]); pthread_barrier_wait(&all_hold); return 0; }
 static void *holds_and_reads(void *n) { pthread_mutex_lock(&m[(long)n]); pthread_barrier_wait(&all_hold); read_byte(a[0]); return 0; }
+static void *holds_and_writes(void *n) {
+    char x = 0;
+    pthread_mutex_lock(&m[(long)n]);
+    pthread_barrier_wait(&all_hold);
+    if (write(a[1], &x, 1) < 0) counter++;
+    return 0;
+}
 static void *after_barrier_wants(void *n) { pthread_barrier_wait(&all_hold); return wants(n); }
 static void *on_cond(void *n) { long me = (long)n; pthread_mutex_lock(&m[me]); for (;;) pthread_cond_wait(&c, &m[me]); }
 static void *on_sem(void *n) { (void)n; for (;;) sem_wait(&s); }
@@ -158,6 +165,13 @@ int main(int count, char **arguments) {
         /* Waits for a child that waits for its output to be read. */
         if (!(child_pid = other())) { char x = 0; close(a[0]); full(a[1]); if (write(a[1], &x, 1)) _exit(0); _exit(0); }
         close(a[1]);
+    } else if (IS("stopped-reader")) {
+        /* A thread holds a mutex and writes to a full pipe whose only reader is stopped; others want the mutex. */
+        if (!(child_pid = other())) { close(a[1]); raise(SIGSTOP); forever(); }
+        close(a[0]);
+        pthread_barrier_init(&all_hold, 0, 2);
+        full(a[1]);
+        thread(holds_and_writes, 0); thread(after_barrier_wants, 0);
     } else if (IS("posix")) {
         /* Holds a lock on a file and reads from a child that wants the lock. */
         int fd = fileno(tmpfile());

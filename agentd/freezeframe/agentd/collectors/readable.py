@@ -10,6 +10,10 @@ from freezeframe.agentd.host import Host, memory, procfs
 from freezeframe.agentd.jobs import Target
 from freezeframe.judge.model import Process, Snapshot
 
+# How often a stall must be seen, and how far apart, seconds.
+_STALL_LOOKS = 3
+_STALL_S = 0.02
+
 
 def may_be_read(target: Target, host: Host, report: Report) -> bool:
     """Whether a target is there and a read of its memory would not wait; why not has been reported."""
@@ -22,7 +26,7 @@ def may_be_read(target: Target, host: Host, report: Report) -> bool:
         if procfs.stat(directory).start_ticks != target.start_ticks:
             report.missed(target.pid, "the process ended and another one has its pid now")
             return False
-        stall = memory.stall_of(directory, os.uname().machine)
+        stall = _stall(directory, host)
     except procfs.GoneError:
         report.done(target.pid)  # ended: there is nothing to read any more
         return False
@@ -33,6 +37,18 @@ def may_be_read(target: Target, host: Host, report: Report) -> bool:
         report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
         report.missed(target.pid, f"{stall}: left alone")
     return not stall
+
+
+def _stall(directory: str, host: Host) -> str:
+    """What `memory.stall_of` says, if it says so again and again: a busy allocator waits for the lock all the time."""
+    stall = ""
+    for look in range(_STALL_LOOKS):
+        if look:
+            host.clock.sleep(_STALL_S)
+        stall = memory.stall_of(directory, os.uname().machine)
+        if not stall:
+            break
+    return stall
 
 
 def host_tids(directory: str) -> dict[int, int] | None:

@@ -38,7 +38,8 @@ _POLLIN, _POLLOUT = 1, 4
 _SOCKET = re.compile(r"^socket:\[(\d+)\]$")
 _PIPE = re.compile(r"^pipe:\[\d+\]$")
 # A thread that loops over a timed wait, as one that waits for the interpreter lock, is asked so often.
-_TRIES = 5
+_TRIES = 8
+_LOOP_S = 0.003
 # Locks whose owner is looked for on other threads' stacks, per process.
 _SEARCHES = 64
 # Memory that is searched for one lock's address.
@@ -95,7 +96,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
             host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
         for process in processes:
             report.doing(f"looking again at the waits of {process.looked.target.pid}")
-            _second(process, machine)
+            _second(process, machine, host)
         since_ms = (host.clock.monotonic() - begin) * 1000.0
         doing = _doings(processes, host)
         for process in processes:
@@ -346,13 +347,15 @@ def _file_locks(files: list[tuple[int, _Waiting]], proc: str, report: Report) ->
                 waiting.releasers = frozenset({mine[0].owner_pid})
 
 
-def _second(process: _Process, machine: Machine) -> None:
+def _second(process: _Process, machine: Machine, host: Host) -> None:
     """Call the waits steady that are still the same, their threads not having run."""
     directory = process.looked.directory
     for waiting in process.waiting:
         thread = f"{directory}/task/{waiting.tid}"
         loops = waiting.kind == "gil"
-        for _ in range(_TRIES if loops else 1):
+        for attempt in range(_TRIES if loops else 1):
+            if attempt:
+                host.clock.sleep(_LOOP_S)
             if _same(waiting, thread, machine, loops=loops):
                 waiting.steady = _still_owned(process, waiting, machine)
                 break

@@ -20,7 +20,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
-from freezeframe.agentd.host import Host, memory, procfs, waits
+from freezeframe.agentd.collectors.readable import may_be_read
+from freezeframe.agentd.host import Host, procfs, waits
 from freezeframe.agentd.host.native import libdw, seize, task_iterator
 from freezeframe.agentd.host.native import look as looking
 from freezeframe.agentd.host.native.files import AddressSpace, Files
@@ -29,7 +30,7 @@ from freezeframe.agentd.host.native.symbols import SymbolCache
 from freezeframe.agentd.host.target_memory import MemoryGoneError, TargetMemory, TargetMemoryError
 from freezeframe.agentd.host.waits import Read, Wait
 from freezeframe.agentd.jobs import Job, Target
-from freezeframe.judge.model import NativeThread, Process, Snapshot
+from freezeframe.judge.model import NativeThread, Snapshot
 
 # Bytes read of one target: 2,000 stacks.
 _MEMORY_BYTES = 256 * 1024 * 1024
@@ -148,7 +149,7 @@ class Looks:
     def look(self, target: Target) -> Looked | None:
         """Look at the stacks of one target; None when it could not be looked at, which was said."""
         directory = self._host.proc(target.pid)
-        if not self._may_be_read(target, directory):
+        if not may_be_read(target, self._host, self._report) or self._is_zombie(target, directory):
             return None
         self._report.doing(f"reading the stacks of {target.pid}")
         self._looking_at = target.pid
@@ -184,30 +185,14 @@ class Looks:
             space=space,
         )
 
-    def _may_be_read(self, target: Target, directory: str) -> bool:
-        if target.memory_blocked:
-            self._report.missed(target.pid, "its memory was stuck before: left alone")
-            return False
-        self._report.doing(f"looking at the threads of {target.pid}")
+    def _is_zombie(self, target: Target, directory: str) -> bool:
         try:
-            stat = procfs.stat(directory)
-            if stat.start_ticks != target.start_ticks:
-                self._report.missed(target.pid, "the process ended and another one has its pid now")
-                return False
-            if stat.state in {"Z", "X"}:
-                self._report.done(target.pid)
-                return False
-            stall = memory.stall_of(directory, self._machine.name)
-        except procfs.GoneError:
-            self._report.done(target.pid)
-            return False
-        except procfs.ProcfsError as error:
-            self._report.missed(target.pid, str(error))
-            return False
-        if stall:
-            self._report.part(Snapshot(processes=(Process(pid=target.pid, memory_blocked=True),)))
-            self._report.missed(target.pid, f"{stall}: left alone")
-        return not stall
+            ended = procfs.stat(directory).state in {"Z", "X"}
+        except procfs.ProcfsError:
+            ended = True
+        if ended:
+            self._report.done(target.pid)  # there are no threads any more
+        return ended
 
     def _stacks(self, pid: int, space: AddressSpace, memory_of: TargetMemory) -> list[looking.Stack]:
         caps = self._job.caps
@@ -239,10 +224,20 @@ class Looks:
             call = procfs.syscall(f"{directory}/task/{stack.tid}", self._machine.name)
         except procfs.ProcfsError:
             return None  # ended, or not ours to see
+        if call.number < 0 and stack.copy is not None:
+            # On its way out of a call, and waiting for a CPU: what it was in when its stack was copied.
+            call = self._copied_call(stack.copy)
         # Another call than the one that the stack ends in.
-        if stack.counters and stack.counters[0] != call.program_counter:
+        elif stack.counters and stack.counters[0] != call.program_counter:
             return None
         return waits.decode(call, directory, read, self._host.clock)
+
+    def _copied_call(self, copy: looking.Copy) -> procfs.Syscall:
+        words = [copy.task.registers[at] for at in self._machine.call]
+        known = [word for word in words if word is not None]
+        if not known or len(known) != len(words):
+            return procfs.Syscall(name="running", number=-1, arguments=())
+        return procfs.syscall_of(known[0], known[1:], self._machine.name)
 
     def _thread(self, looked: Looked, stack: looking.Stack) -> NativeThread:
         thread = f"{looked.directory}/task/{stack.tid}"

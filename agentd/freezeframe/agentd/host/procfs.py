@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -28,6 +29,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Longer than any line of the files that are read here; a recorded tree may hold anything.
 _READ_LIMIT = 64 * 1024
+_CALL_NUMBERS = 4096
 _NO_NAMES: MappingProxyType[int, str] = MappingProxyType({})
 
 
@@ -210,6 +212,17 @@ def parse_syscall(data: bytes, machine: str, path: str = "syscall") -> Syscall:
         arguments=arguments,
         stack_pointer=pointer,
         program_counter=counter,
+    )
+
+
+def syscall_of(number: int, arguments: Sequence[int], machine: str) -> Syscall:
+    """The same from registers; `number` as an unsigned word, of which those that are no call are large."""
+    if number >= _CALL_NUMBERS:
+        return Syscall(name="running", number=-1, arguments=())
+    return Syscall(
+        name=SYSCALL_NAMES.get(machine, _NO_NAMES).get(number, str(number)),
+        number=number,
+        arguments=tuple(f"{argument:#x}" for argument in arguments),
     )
 
 

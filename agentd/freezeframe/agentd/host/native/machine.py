@@ -30,6 +30,9 @@ class Machine:
     # Positions in a record.
     stack_pointer: int
     program_counter: int
+    # Positions in a record of the number of the system call that a thread is in and its six arguments; empty where
+    # these are not among the registers.
+    call: tuple[int, ...]
     # Bytes below the stack pointer that a function may use.
     red_zone: int
     # Tried on real hardware.
@@ -61,6 +64,7 @@ X86_64 = Machine(
     dwarf=tuple(_X86_64_NAMES.index(name) for name in _X86_64_DWARF),
     stack_pointer=_X86_64_NAMES.index("rsp"),
     program_counter=_X86_64_NAMES.index("rip"),
+    call=tuple(_X86_64_NAMES.index(name) for name in ("orig_rax", "rdi", "rsi", "rdx", "r10", "r8", "r9")),
     red_zone=128,
     tested=True,
 )
@@ -74,6 +78,8 @@ AARCH64 = Machine(
     dwarf=tuple(range(32)),
     stack_pointer=31,
     program_counter=32,
+    # x0 is overwritten by the result, its copy is no word of user_pt_regs.
+    call=(),
     red_zone=0,
     tested=False,
 )
