@@ -100,7 +100,7 @@ def test_a_stack_of_a_running_thread_is_one_it_had_or_doubted(python: Python, tm
         interpreter = attached(process.pid)
         for _ in range(60):
             for name, thread in walk(interpreter, process.pid).items():
-                names = [place.function for place in thread.frames]
+                names = [frame.place.function for frame in thread.frames]
                 # Not those that have not left the barrier yet.
                 if not name.startswith("busy") or thread.doubt or {"wait", "Barrier.wait"} & {*names}:
                     continue

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +120,36 @@ def test_which_task_waits_for_which(python: Python, tmp_path: Path) -> None:
         # Until 3.11 wait_for runs what it waits for in a task of its own.
         waits = [edge.kind for task in found.values() if task.name == "request-5" for edge in task.waits_for]
         assert waits == (["wait_for"] if python.minor in {"3.10", "3.11"} else [])
+
+
+@each_python()
+def test_a_task_at_work_has_the_stack_of_its_thread(python: Python) -> None:
+    code = """
+import asyncio, sys, time
+def blocks():
+    print("ready", flush=True)
+    time.sleep(600)
+async def inner():
+    await asyncio.sleep(0)
+    blocks()
+async def outer():
+    await inner()
+async def main():
+    await asyncio.gather(outer(), asyncio.sleep(600))
+asyncio.run(main())
+"""
+    with child(python.path, "-c", code) as process:
+
+        def at_work() -> AsyncioTask | None:
+            running = [each for each in tasks(look(process.pid, python.minor)).values() if each.state == "running"]
+            # "ready" comes before the sleep.
+            return running[0] if len(running) == 1 and not running[0].doubt else None
+
+        until(lambda: at_work() is not None)
+        task = at_work()
+        assert task is not None
+        assert chain(task) == [["outer", 10], ["inner", 8], ["blocks", 5]]
+        assert task.tid == process.pid
 
 
 @each_python()
@@ -266,6 +297,14 @@ def test_those_without_tasks() -> None:
         assert kept.misses == {}
         assert sorted(kept.finished) == sorted(each.pid for each in targets)
         assert kept.snapshot().asyncio_tasks == ()
+
+
+def test_a_version_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freezeframe.agentd.host.cpython.interpreter.TABLES", {"3.9": {}})
+    with python("import asyncio, time; print('ready', flush=True); time.sleep(600)") as process:
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        kept = look(process.pid, version)
+        assert kept.misses == {process.pid: f"the layout of Python {version} is not known: 3.9 are"}
 
 
 def test_memory_that_was_stuck_is_left_alone() -> None:

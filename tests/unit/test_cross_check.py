@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 from freezeframe.agentd.cross_check import merged
-from freezeframe.agentd.host.cpython.frames import Place, short_path
+from freezeframe.agentd.host.cpython.frames import Code, Place, short_path
 from freezeframe.agentd.host.cpython.stacks import WalkedThread
+from freezeframe.agentd.host.cpython.threads import StackFrame
 from freezeframe.judge.model import Frame, PythonThread
+
+CODE = Code(address=1, function="", file="", first_line=1, table=b"", name_tuples=())
+
+
+def walked(function: str, file: str, line: int) -> StackFrame:
+    return StackFrame(place=Place(function=function, file=file, line=line), code=CODE, address=1)
+
 
 WALKED = WalkedThread(
     tid=7,
     name="loop",
     frames=(
-        Place(function="Event.wait", file="/usr/lib/python3.11/threading.py", line=12),
-        Place(function="serve", file="/srv/app.py", line=3),
+        walked("Event.wait", "/usr/lib/python3.11/threading.py", 12),
+        walked("serve", "/srv/app.py", 3),
     ),
     holds_gil=False,
     waits_for_gil=True,

@@ -71,7 +71,8 @@ def _own(pid: int, mine: WalkedThread, doubt: str, source: str) -> PythonThread:
         tid=mine.tid,
         name=mine.name,
         frames=tuple(
-            Frame(function=place.function, file=short_path(place.file), line=place.line) for place in mine.frames
+            Frame(function=each.place.function, file=short_path(each.place.file), line=each.place.line)
+            for each in mine.frames
         ),
         active=mine.running or mine.holds_gil or mine.waits_for_gil,
         owns_gil=mine.holds_gil,

@@ -123,13 +123,14 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
 
 
 def _read(target: Target, memory: TargetMemory, directory: str, job: Job, report: Report) -> tuple[AsyncioTask, ...]:
-    interpreter = attach(directory, memory, os.uname().machine)
-    found = look(interpreter, directory, job.caps.tasks)
+    machine, tids = os.uname().machine, host_tids(directory)
+    interpreter = attach(directory, memory, machine)
+    found = look(interpreter, directory, machine, tids, limit=job.caps.tasks)
     if found.total > job.caps.tasks:
         report.missed(target.pid, f"it has {found.total} tasks, of which {job.caps.tasks} were read")
     if interpreter.others:
         report.missed(target.pid, f"it has {interpreter.others} more interpreters, whose tasks were not read")
-    return _tasks(target.pid, found, job.caps.frames, host_tids(directory), _sockets(directory))
+    return _tasks(target.pid, found, job.caps.frames, tids, _sockets(directory))
 
 
 def _sockets(directory: str) -> frozenset[int]:

@@ -10,14 +10,17 @@ from freezeframe.agentd.host.cpython.edges import Edge, find_edges
 from freezeframe.agentd.host.cpython.interpreter import Interpreter
 from freezeframe.agentd.host.cpython.locks import TaskLocks, find_locks
 from freezeframe.agentd.host.cpython.serving import Served, find_served, inherit
+from freezeframe.agentd.host.cpython.stacks import walk_thread
 from freezeframe.agentd.host.cpython.task_set import TaskSet
-from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskWalker
-from freezeframe.agentd.host.cpython.threads import PythonState, threads_of
+from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskFrame, TaskWalker
+from freezeframe.agentd.host.cpython.threads import PythonState, StackWalker, gil_of, threads_of
 from freezeframe.agentd.host.target_memory import PagedMemory, UnreadableMemoryError
 
 # Of a loop in C the words that are looked at for its thread.
 _MAX_LOOP_WORDS = 512
 _MAX_LOOPS = 256
+_MAX_STACK = 1000
+_AT_WORK = "it is at work: only its outermost frame is known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +37,11 @@ class Look:
     loops: Mapping[int, PythonState]
 
 
-def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
-    """Look once. Raises NoAsyncioError, UnsupportedPythonError, TargetMemoryError, OSError."""
+def look(interpreter: Interpreter, directory: str, machine: str, tids: Mapping[int, int] | None, *, limit: int) -> Look:
+    """Look once, at `limit` tasks at most; `tids` as in `stacks.walk_threads`.
+
+    Raises NoAsyncioError, UnsupportedPythonError, TargetMemoryError, OSError.
+    """
     walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
     edges: dict[int, Sequence[Edge]] = {}
     served: dict[int, Served] = {}
@@ -52,6 +58,8 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         served.update(find_served(tasks, objects, codes))
 
     tasks, total = walker.walk(limit, examine)
+    loops = _loops(interpreter, tasks)
+    _complete(interpreter, walker, tasks, loops, directory, machine, tids)
     sound = {task.address for task in tasks if not task.doubt}
     # A parent's children are of its own moment: those that are not there any more are no edges.
     kept = {
@@ -66,7 +74,7 @@ def look(interpreter: Interpreter, directory: str, limit: int) -> Look:
         edges=kept,
         served=_inherited(mine, kept),
         locks=_locks(interpreter, walker, tasks),
-        loops=_loops(interpreter, tasks),
+        loops=loops,
     )
 
 
@@ -79,6 +87,32 @@ def _locks(interpreter: Interpreter, walker: TaskWalker, tasks: Sequence[FoundTa
         if not looks[0]:
             return {}
     return {address: each for address, each in looks[0].items() if looks[1].get(address) == each}
+
+
+def _complete(
+    interpreter: Interpreter,
+    walker: TaskWalker,
+    tasks: Sequence[FoundTask],
+    loops: Mapping[int, PythonState],
+    directory: str,
+    machine: str,
+    tids: Mapping[int, int] | None,
+) -> None:
+    """Take the inner frames of tasks at work from the stacks of their threads; a thread that goes on leaves a doubt."""
+    stacks = StackWalker(interpreter, walker.codes)
+    for task in tasks:
+        if task.state != "running" or task.doubt or not task.frames:
+            continue
+        task.doubt = _AT_WORK
+        thread = loops.get(task.loop)
+        if thread is None:
+            continue
+        walked = walk_thread(stacks, thread, gil_of(interpreter), directory, machine, tids, frames=_MAX_STACK)
+        depths = [depth for depth, frame in enumerate(walked.frames) if frame.address == task.frames[0].address]
+        if len(depths) == 1 and not walked.doubt:
+            inner = reversed(walked.frames[: depths[0] + 1])
+            task.frames = [TaskFrame(each.place, each.code, each.address, 0) for each in inner]
+            task.doubt = ""
 
 
 def _inherited(served: Mapping[int, Served], edges: Mapping[int, Sequence[Edge]]) -> dict[int, Served]:

@@ -13,11 +13,12 @@ from freezeframe.agentd.host.text import escape
 
 # More than any of these has that is worth reading.
 _MAX_STRING = 1 << 16
-_MAX_ENTRIES = 1 << 20
-_MAX_TABLE = 1 << 24
-_MAX_ITEMS = 1 << 20
+_MAX_ENTRIES = 1 << 18
+_MAX_TABLE = 1 << 19
+_MAX_ITEMS = 1 << 18
 _MAX_BASES = 16
-_MAX_INDEX_BITS = 26
+_MAX_INDEX_BITS = 22
+_WORDS_AT_ONCE = 1 << 18
 _TEXT_BYTES = 500
 # Bytes read at once where the size of an object is not known yet: most strings, most types.
 _STRING_GUESS = 160
@@ -372,8 +373,8 @@ class Objects:
     def _words(self, address: int, count: int) -> tuple[int, ...]:
         """Read words, in several reads where they are many."""
         found: list[int] = []
-        for first in range(0, count, _MAX_ENTRIES // 4):
-            part = min(_MAX_ENTRIES // 4, count - first)
+        for first in range(0, count, _WORDS_AT_ONCE):
+            part = min(_WORDS_AT_ONCE, count - first)
             found += struct.unpack(f"<{part}Q", self.memory.read(address + 8 * first, 8 * part))
         return tuple(found)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freezeframe.agentd.host import procfs
-from freezeframe.agentd.host.cpython.frames import Codes, Place
+from freezeframe.agentd.host.cpython.frames import Codes
 from freezeframe.agentd.host.cpython.interpreter import Interpreter
-from freezeframe.agentd.host.cpython.threads import Gil, PythonState, StackWalker, gil_of, threads_of
+from freezeframe.agentd.host.cpython.threads import Gil, PythonState, StackFrame, StackWalker, gil_of, threads_of
 from freezeframe.agentd.host.target_memory import UnreadableMemoryError
 
 _TRIES = 3
@@ -40,7 +40,7 @@ class WalkedThread:
     tid: int
     name: str
     # Innermost first.
-    frames: tuple[Place, ...]
+    frames: tuple[StackFrame, ...]
     holds_gil: bool
     waits_for_gil: bool
     running: bool
@@ -59,11 +59,10 @@ def walk_threads(
     """
     walker = StackWalker(interpreter, Codes(interpreter.objects))
     gil = gil_of(interpreter)
-    found = []
-    for state in threads_of(interpreter)[:threads]:
-        tid = state.native if tids is None else tids.get(state.native, 0)
-        found.append(_walk(walker, state, gil, f"{directory}/task/{tid}" if tid else "", machine, tid, frames))
-    return tuple(found)
+    return tuple(
+        walk_thread(walker, state, gil, directory, machine, tids, frames=frames)
+        for state in threads_of(interpreter)[:threads]
+    )
 
 
 def activity(directory: str, machine: str) -> Activity | None:
@@ -80,16 +79,26 @@ def activity(directory: str, machine: str) -> Activity | None:
     return Activity(running=running or call.name == "running", switches=switches, call=call.name, argument=argument)
 
 
-def _walk(
-    walker: StackWalker, state: PythonState, gil: Gil, thread: str, machine: str, tid: int, limit: int
+def walk_thread(
+    walker: StackWalker,
+    state: PythonState,
+    gil: Gil,
+    directory: str,
+    machine: str,
+    tids: Mapping[int, int] | None,
+    *,
+    frames: int,
 ) -> WalkedThread:
-    places: tuple[Place, ...] = ()
+    """Walk one thread; arguments as those of `walk_threads`. Raises TargetMemoryError for what ends every read."""
+    tid = state.native if tids is None else tids.get(state.native, 0)
+    thread = f"{directory}/task/{tid}" if tid else ""
+    found: tuple[StackFrame, ...] = ()
     doubt = ""
     before = after = activity(thread, machine) if thread else None
     for _ in range(_TRIES):
         before = after
         try:
-            places = tuple(frame.place for frame in walker.walk(state, limit))
+            found = tuple(walker.walk(state, frames))
             doubt = "" if thread else _UNKNOWN_THREAD
         except UnreadableMemoryError as error:
             doubt = f"{_RUNNING}: {error}"
@@ -102,7 +111,7 @@ def _walk(
     return WalkedThread(
         tid=tid,
         name=state.name,
-        frames=places,
+        frames=found,
         holds_gil=state.holds_gil,
         waits_for_gil=bool(after and after.call == "futex" and gil.start <= after.argument < gil.end),
         running=bool(after and after.running),

@@ -17,10 +17,11 @@ from freezeframe.agentd.host.cpython.interpreter import Interpreter, MappedFile,
 from freezeframe.agentd.host.cpython.symbols import SymbolTable
 from freezeframe.agentd.host.target_memory import TargetMemory, UnreadableMemoryError
 
-_MAX_TASKS = 1 << 20
+_MAX_TASKS = 1 << 18
 _MAX_THREADS = 1 << 14
 _MAX_SECTIONS = 256
-_TRIES = 3
+_TRIES = 10
+_MAX_STUMBLES = 64
 _PAGE = 4096
 _SECTION = b".AsyncioDebug"
 # Words of Py_AsyncioModuleDebugOffsets (Modules/_asynciomodule.c).
@@ -109,28 +110,37 @@ class TaskSet:
         while thread and len(heads) < _MAX_THREADS:
             heads.append(thread + layout["thread.tasks"])
             thread = memory.word(thread + layout["thread.next"])
-        found: list[int] = []
-        pages: dict[int, bytes] = {}
-        for head in heads:
-            _follow(memory, head, pages, found)
-        return [node - layout["task.node"] for node in found]
+        return [node - layout["task.node"] for head in heads for node in _follow(memory, head)]
 
 
-def _follow(memory: TargetMemory, head: int, pages: dict[int, bytes], found: list[int]) -> None:
-    """Follow one list of nodes (next, previous), whole pages at a time: neighbours in it are often neighbours there."""
-    previous = head
-    node = memory.word(head)
-    while node and node != head:
-        if node & 7 or len(found) >= _MAX_TASKS:
-            raise UnreadableMemoryError("a list of tasks is none")
-        following, before = _node(memory, node, pages)
-        if before != previous:
-            # Read too early, or it moved on: once more, now.
-            following, before = struct.unpack("<QQ", memory.read(node, 16))
-            if before != previous:
-                raise UnreadableMemoryError("a list of tasks changed while it was read")
-        found.append(node)
-        previous, node = node, following
+def _follow(memory: TargetMemory, head: int) -> list[int]:
+    """Follow one list of nodes (next, previous), whole pages at a time: neighbours in it are often neighbours there.
+
+    Where a node does not point back the list has changed: back to where it has not, farther each time. New tasks come
+    at the end and those that stay are before them, so that most of what was followed holds.
+    """
+    found: list[int] = []
+    pages: dict[int, bytes] = {}
+    stumbles = 0
+    while True:
+        previous = found[-1] if found else head
+        try:
+            node = _node(memory, previous, pages)[0]
+            if node == head:
+                return found
+            holds = bool(node) and not node & 7 and _node(memory, node, pages)[1] == previous
+        except UnreadableMemoryError:
+            holds = False
+        if holds:
+            found.append(node)
+            if len(found) > _MAX_TASKS:
+                raise UnreadableMemoryError("a list of tasks has no end")
+            continue
+        stumbles += 1
+        if stumbles > _MAX_STUMBLES:
+            raise UnreadableMemoryError("a list of tasks changed all the time while it was read")
+        pages.clear()
+        del found[-min(len(found), 1 << min(stumbles, 20)) :]
 
 
 def _node(memory: TargetMemory, node: int, pages: dict[int, bytes]) -> tuple[int, int]:

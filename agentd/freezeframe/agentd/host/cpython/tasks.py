@@ -20,7 +20,7 @@ from freezeframe.agentd.host.target_memory import UnreadableMemoryError
 # What is read of a coroutine at first: its frame with 30 slots.
 _GENERATOR_BYTES = 448
 _FRAME_310_BYTES = 112
-_MAX_DEPTH = 100
+_MAX_DEPTH = 250
 _MAX_STACK = 4096
 _TRIES = 4
 _WORD = struct.Struct("<Q")
@@ -67,6 +67,7 @@ class FoundTask:
     doubt: str = ""
     # What was read, to be read again: address and bytes.
     seen: list[tuple[int, bytes]] = field(default_factory=list)
+    # Whether its outermost frame is at work now.
     executing: bool = False
     created: bool = False
     future_state: int = 0

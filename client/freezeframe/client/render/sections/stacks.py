@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from freezeframe.client.render import units
@@ -21,25 +22,43 @@ def python(snapshot: Snapshot) -> tuple[Block, ...]:
         (
             thread.pid,
             _thread(thread.tid, thread.name),
-            (_python_state(thread), *_frames(thread.frames), *_after(thread)),
+            (
+                _python_state(thread),
+                *_frames(thread.frames),
+                *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
+                *_after(thread),
+            ),
         )
         for thread in snapshot.python_threads
     )
 
 
 def asyncio(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show asyncio tasks, outermost coroutine first."""
+    """Show asyncio tasks, outermost coroutine first; of each process the largest group of equal ones first."""
     return _folded(
         (
-            task.pid,
-            task.name or "task",
-            (
-                f"{task.state or 'state unknown'}",
-                *_frames(task.frames),
-                *((f"awaits {task.awaits}",) if task.awaits else ()),
-            ),
-        )
-        for task in snapshot.asyncio_tasks
+            (task.pid, " ".join(filter(None, (task.name or "task", task.request_id))), _task(task))
+            for task in snapshot.asyncio_tasks
+        ),
+        largest_first=True,
+    )
+
+
+def _task(task: stack_pb2.AsyncioTask) -> tuple[str, ...]:
+    said = [task.state or "state unknown"]
+    if task.HasField("same_at_second_look"):
+        said.append("same chain at both looks" if task.same_at_second_look else "chain changed between the looks")
+    served = " ".join(filter(None, (task.method, task.path)))
+    kinds = Counter(edge.kind for edge in task.waits_for)
+    waits = ", ".join(f"{number} by {kind}" for kind, number in kinds.items())
+    return (
+        ", ".join(said),
+        *((f"serves {served}",) if served else ()),
+        *_frames(task.frames),
+        *((f"awaits {' '.join(filter(None, (task.awaits_state, task.awaits)))}",) if task.awaits else ()),
+        *((f"waits for other tasks: {waits}",) if waits else ()),
+        *((f"doubt: {task.doubt}",) if task.doubt else ()),
+        *(("at the second look:", *_frames(task.frames_after)) if task.frames_after else ()),
     )
 
 
@@ -149,11 +168,14 @@ def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
     return (Table(columns=columns, rows=rows),)
 
 
-def _folded(stacks: Iterable[tuple[int, str, tuple[str, ...]]]) -> tuple[Block, ...]:
+def _folded(stacks: Iterable[tuple[int, str, tuple[str, ...]]], *, largest_first: bool = False) -> tuple[Block, ...]:
     """One block per process and stack, in order of appearance, with the names of all that share it."""
     groups: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for owner, name, lines in stacks:
         groups.setdefault((owner, lines), []).append(name)
+    if largest_first:
+        order = {owner: number for number, (owner, _) in enumerate(groups)}
+        groups = dict(sorted(groups.items(), key=lambda group: (order[group[0][0]], -len(group[1]))))
     return tuple(Lines(title=f"pid {owner}, {_names(names)}", lines=lines) for (owner, lines), names in groups.items())
 
 
@@ -173,6 +195,8 @@ def _python_state(thread: stack_pb2.PythonThread) -> str:
     said = ["active" if thread.active else "idle"]
     if thread.owns_gil:
         said.append("holds the interpreter lock")
+    if thread.waits_for_gil:
+        said.append("waits for the interpreter lock")
     if thread.HasField("same_at_second_look"):
         said.append("same stack at both looks" if thread.same_at_second_look else "stack changed between the looks")
     return ", ".join(said)
