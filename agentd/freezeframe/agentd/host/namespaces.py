@@ -20,6 +20,11 @@ from freezeframe.agentd.host.sock_diag import TCP_STATES, SockDiagError, TcpSock
 _TABLE_BYTES = 16 * 1024 * 1024
 _MAPPED = b"\0" * 10 + b"\xff\xff"
 _COLUMNS = 10
+# PROC_PID_INIT_INO of include/linux/proc_ns.h.
+_INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+# What to say, and what helps, where they are not.
+OTHER_PIDS = "this agent lives in a pid namespace of its own, and eBPF speaks of the host's pids"
+HOST_PIDS_HINT = "run it with the host's pids: docker run --pid=host, hostPID: true"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,14 @@ def namespace_of(proc: str, pid: int | str) -> int:
         number = os.readlink(f"{proc}/{pid}/ns/net").removeprefix("net:[").removesuffix("]")
         return int(number) if number.isdecimal() else 0
     return 0
+
+
+def sees_host_pids() -> bool:
+    """Whether our pids are the host's: eBPF speaks of these alone."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE
+    except OSError:
+        return True
 
 
 def namespaces_of(proc: str, pids: Iterable[int]) -> dict[int, int]:

@@ -99,6 +99,9 @@ class Recorder:
         if not self._config.enabled:
             self._why_not = ("the recorder is switched off", "set recorder.enabled = true in the agent's configuration")
             return
+        if not namespaces.sees_host_pids():
+            self._why_not = (namespaces.OTHER_PIDS, namespaces.HOST_PIDS_HINT)
+            return
         try:
             loaded = loader.load(programs.LEDGER, self._directory, kernel_headers=self._config.kernel_headers)
         except BpfError as error:

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from freezeframe.agentd.host import namespaces
 from freezeframe.agentd.host.native import btf
 from freezeframe.agentd.host.native.machine import Machine
 
@@ -188,6 +189,8 @@ def kernel_facts() -> btf.TaskFacts:
 
 def load(machine: Machine, facts: Callable[[], btf.TaskFacts] = kernel_facts) -> TaskIterator:
     """Load the program for the running kernel. Raises IteratorError."""
+    if not namespaces.sees_host_pids():
+        raise IteratorError(namespaces.OTHER_PIDS, namespaces.HOST_PIDS_HINT)
     try:
         return TaskIterator(machine, facts())
     except btf.BtfError as error:
