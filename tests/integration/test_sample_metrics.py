@@ -164,8 +164,9 @@ def test_what_may_speak_another_protocol_is_never_asked() -> None:
         assert [waiting(each.getsockname()[1]) for each in (one, other)] == [0, 0]
 
 
-def test_a_router_of_two_listeners() -> None:
-    """The API by its long accept queue, the exporter by what is left."""
+@pytest.mark.parametrize(("product", "api_first"), [("sglang-router", True), ("smg", False)])
+def test_a_router_of_two_listeners(product: str, *, api_first: bool) -> None:
+    """The API by its long accept queue, the exporter by what is left; of two alike the exporter was opened first."""
     heard: list[tuple[str, str]] = []
 
     def answer(listener: socket.socket, name: str, count: int) -> None:
@@ -177,17 +178,19 @@ def test_a_router_of_two_listeners() -> None:
                 body = b'{"workers":[{"url":"http://h:1","is_healthy":true,"load":3}]}' if path == "/workers" else b"ok"
                 one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
+    backlogs = (4096, 128) if api_first else (128, 128)
     with (
-        socket.create_server(("127.0.0.1", 0), backlog=4096) as api,
-        socket.create_server(("127.0.0.1", 0), backlog=128) as exporter,
+        socket.create_server(("127.0.0.1", 0), backlog=backlogs[0]) as one,
+        socket.create_server(("127.0.0.1", 0), backlog=backlogs[1]) as two,
     ):
+        api, exporter = (one, two) if api_first else (two, one)
         threads = [
             threading.Thread(target=answer, args=(api, "api", 3)),
             threading.Thread(target=answer, args=(exporter, "exporter", 1)),
         ]
         for thread in threads:
             thread.start()
-        kept = sample(os.getpid(), "sglang-router", ROLE.ROUTER)
+        kept = sample(os.getpid(), product, ROLE.ROUTER)
         for thread in threads:
             thread.join(20)
     assert sorted(heard) == [

@@ -47,7 +47,7 @@ USUAL_METRICS_PORTS = {"sglang-router": (29000,), "smg": (29000,)}
 ANSWER_S = 1.0
 # Frameworks that serve HTTP ask for a long accept queue (uvicorn 2048, axum 4096); ZeroMQ's is 100, aiohttp's 128.
 _HTTP_BACKLOG = 1000
-# Of a router with two listeners the one with the lower descriptor serves its metrics: it is opened first.
+# Of a router with two listeners alike the one with the lower descriptor serves its metrics: smg opens it first.
 _TWO_LISTENERS = 2
 _TWICE = frozenset({METRICS, WORKERS, LOADS})
 _ROLES = frozenset({Process.Role.ROUTER, Process.Role.ENGINE_HTTP})
@@ -274,11 +274,11 @@ def _choose(
     if target.product == "sglang" and not _publishes_load(target, host):
         endpoints = tuple(one for one in endpoints if one[1] != LOADS)
     metrics = _on(listeners, USUAL_METRICS_PORTS.get(target.product, ()))
-    if metrics is None and target.product in USUAL_METRICS_PORTS and len(listeners) == _TWO_LISTENERS:
-        metrics = listeners[0]
     others = [one for one in listeners if one is not metrics]
     api = _on(others, USUAL_PORTS.get(target.product, ())) or _only(others)
     api = api or _only([one for one in others if one.send_queue >= _HTTP_BACKLOG])
+    if api is None and target.product in USUAL_METRICS_PORTS and len(others) == _TWO_LISTENERS:
+        metrics, api = others
     if api is None:
         if listeners:
             ports = ", ".join(str(one.local_port) for one in listeners)
