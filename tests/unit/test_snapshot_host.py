@@ -70,7 +70,7 @@ def test_one_look(root: Path) -> None:
     uname = os.uname()
     assert record.clock in {"synchronised", "unsynchronised"}
     assert [(each.mount, each.purpose) for each in record.filesystems] == [
-        ("/", "root file system, state directory, temporary files"),
+        ("/", "root file system, temporary files"),
         ("/dev/shm", "shared memory"),
     ]
     assert all(each.size_bytes > 0 for each in record.filesystems)

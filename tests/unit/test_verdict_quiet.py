@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.model.stacks import Frame
 from tests.support.scene import Scene
 
@@ -153,3 +153,24 @@ def test_a_slow_batch_is_not_called_idle():
     frames = tuple(Frame(function=f, file="managers/scheduler.py", line=1) for f in ("forward_decode", "run_batch"))
     scene.stack(engine.scheduler, frames)
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_parts_of_an_engine_without_their_http_process_are_named():
+    scene = Scene()
+    scheduler = scene.process(Process.Role.SCHEDULER, "sglang::scheduler")
+    verdict = scene.verdict()
+    assert verdict.code is Code.UNDETERMINED
+    named = f"sglang::scheduler (pid {scheduler})"
+    assert verdict.summary.startswith(
+        f"Parts of an engine run here without its HTTP process: {named}. It has ended, or"
+    )
+
+
+def test_processes_that_could_not_be_listed_are_not_said_to_be_absent():
+    scene = Scene()
+    scene.lose("find_processes")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.summary) == (
+        Code.UNDETERMINED,
+        "The processes of this host could not be listed: looking.",
+    )

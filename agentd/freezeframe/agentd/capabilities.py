@@ -19,7 +19,9 @@ from enum import Enum
 
 from freezeframe.agentd.config import StoreLimits
 from freezeframe.agentd.errors import AgentError
+from freezeframe.agentd.host import Host, nvml
 from freezeframe.agentd.store import Condition
+from freezeframe.judge.model import Outcome
 
 
 class State(Enum):
@@ -82,6 +84,24 @@ def probe(
         _conntrack(root),
         _lockdown(_read(root, "sys/kernel/security/lockdown")),
     )
+
+
+def recorder(outcome: Outcome) -> Capability:
+    """Say whether the recorder watches, from the outcome of a question to it."""
+    if outcome.status is Outcome.Status.OK:
+        return Capability(name="recorder", state=State.PRESENT, detail="armed: requests are seen as they begin")
+    detail = outcome.detail or "it gives no answer"
+    return Capability(name="recorder", state=State.ABSENT, detail=detail, hint=outcome.hint or "see the agent's log")
+
+
+def gpus(host: Host) -> Capability:
+    """Say whether NVIDIA's library is there; it is not loaded."""
+    try:
+        return Capability(name="NVML", state=State.PRESENT, detail=nvml.find_library(host))
+    except nvml.NoNvmlError as error:
+        return Capability(name="NVML", state=State.ABSENT, detail=str(error))
+    except nvml.NvmlError as error:
+        return Capability(name="NVML", state=State.ABSENT, detail=str(error), hint=error.hint)
 
 
 def store(condition: Condition | AgentError, limits: StoreLimits) -> Capability:

@@ -23,6 +23,7 @@ from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.engine import Engine
 from freezeframe.agentd.errors import AgentError, StartError
+from freezeframe.agentd.host import Host
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.pidfds import Held
@@ -89,13 +90,16 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
     probed = capabilities.probe()
 
+    watching = Watching(workers=workers, processes=engine)
+
     async def probe() -> Sequence[capabilities.Capability]:
+        found = (*probed, capabilities.recorder(await watching.ask()), capabilities.gpus(Host()))
         if store is None:
-            return probed
+            return found
         try:
-            return (*probed, capabilities.store(await store.check(), config.store))
+            return (*found, capabilities.store(await store.check(), config.store))
         except AgentError as error:
-            return (*probed, capabilities.store(error, config.store))
+            return (*found, capabilities.store(error, config.store))
 
     parts = Parts(
         captures=Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}"),
@@ -103,7 +107,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         limits=config.capture,
         collectors=engine.collector_names(),
         capabilities=probe,
-        watching=Watching(workers=workers, processes=engine),
+        watching=watching,
         agent_version=version,
         host=host,
         kernel=os.uname().release,

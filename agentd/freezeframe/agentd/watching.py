@@ -64,11 +64,18 @@ class Watching:
                 self._looked_at = self._clock.monotonic()
             return self._last
 
-    async def _look(self) -> Live:
-        edges: list[Edge] = []
+    async def ask(self) -> Outcome:
+        """Ask the recorder whether it watches."""
+        return await self._ask([])
+
+    async def _ask(self, edges: list[Edge]) -> Outcome:
         add: Callable[[Snapshot], None] = lambda part: edges.extend(part.edges)  # noqa: E731
         job = Job(job_id=0, collector=WATCH_EDGES.name, deadline_ms=_DEADLINE_MS)
-        outcome = await self._workers.run(WATCH_EDGES, job, on_part=add, on_doing=lambda _what, _done: None)
+        return await self._workers.run(WATCH_EDGES, job, on_part=add, on_doing=lambda _what, _done: None)
+
+    async def _look(self) -> Live:
+        edges: list[Edge] = []
+        outcome = await self._ask(edges)
         if outcome.status is not Outcome.Status.OK:
             raise NotSupportedError(f"watching: {outcome.detail}", outcome.hint or "take one capture: freezeframe snap")
         ends = {pid for edge in edges for pid in (edge.client_pid, edge.server_pid) if pid is not None}

@@ -31,8 +31,8 @@ class Host:
 
     root: Path = Path("/")
     clock: Clock = Clock()
-    # Where the agent keeps snapshots: looked at as a place that may be full.
-    state_dir: str = "/var/lib/freezeframe"
+    # Where the agent keeps snapshots and caches; empty where it keeps none.
+    state_dir: str = ""
     # Descriptor of a socket on which the recorder can be asked (`host.recorder`); None = there is no recorder now.
     recorder: int | None = None
 

@@ -44,7 +44,10 @@ def ask(descriptor: int | None, what: str, *, timeout_s: float) -> Answer:
             channel.send(json.dumps({"what": what}).encode())
             data, descriptors, _, _ = socket.recv_fds(channel, _ANSWER_BYTES, 1)
         except TimeoutError as error:
-            raise RecorderError(f"asking the recorder: no answer within {timeout_s:.1f} s") from error
+            raise RecorderError(
+                f"asking the recorder: no answer within {timeout_s:.1f} s",
+                "one that was started just now compiles its programs: capture again in some seconds",
+            ) from error
         except OSError as error:
             raise RecorderError("the recorder ended", "it is restarted by itself within 2 s: capture again") from error
     if not data:

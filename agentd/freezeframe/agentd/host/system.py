@@ -147,7 +147,8 @@ def read_filesystems(host: Host) -> tuple[Filesystem, ...]:
     """Size and free space of the mounts that hold `PLACES` and the state directory, each once; none of the network."""
     mounts = parse_mounts(_read(host, "proc/self/mountinfo"))
     purposes: dict[str, list[str]] = {}
-    for place, purpose in (*PLACES[:1], (host.state_dir, "state directory"), *PLACES[1:]):
+    state = ((host.state_dir, "state directory"),) if host.state_dir else ()
+    for place, purpose in (*PLACES[:1], *state, *PLACES[1:]):
         mount = max((each for each in mounts if _holds(each, place)), key=len, default="")
         if mount and mounts[mount] in _LOCAL_TYPES:
             purposes.setdefault(mount, []).append(purpose)

@@ -83,7 +83,7 @@ class Directory:
         # What a full read of a file found, for as long as the file stays as it is.
         self._checked: dict[_Entry, str] = {}
         with _translated(f"opening the store {path}"):
-            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)

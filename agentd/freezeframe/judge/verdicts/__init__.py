@@ -56,7 +56,6 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (deadlock.rule,),
     (
         client_not_reading.rule,
-        engine_handoff.rule,
         engine_http_blocked.rule,
         engine_not_accepting.rule,
         router_dual_leg.rule,
@@ -68,7 +67,7 @@ RULES: tuple[tuple[Rule, ...], ...] = (
         prefill_stalled.rule,
         scheduler_queue.rule,
     ),
-    (engine_holds.rule, router_holds.rule, proxy_holds.rule),
+    (engine_handoff.rule, engine_holds.rule, router_holds.rule, proxy_holds.rule),
     # These explain no request that hangs further on.
     (router_no_workers.rule,),
     (client_not_sending.rule, zombie_upstream.rule),

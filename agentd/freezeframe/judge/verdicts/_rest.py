@@ -48,7 +48,7 @@ def _client(facts: Facts) -> tuple[Evidence, ...]:
     waiting = stuck(waiting)
     if not waiting or len(waiting) < facts.stuck:
         return ()
-    return (evidence(f"its {count(len(waiting), 'request')} were read by the next hop", *socket_refs(waiting)),)
+    return (evidence(f"the next hop has read its {count(len(waiting), 'request')}", *socket_refs(waiting)),)
 
 
 def _router(facts: Facts, router: int) -> tuple[Evidence, ...]:

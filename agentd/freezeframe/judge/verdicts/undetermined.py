@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS
-from freezeframe.judge.model import Confidence, Outcome, Verdict
+from freezeframe.judge.model import Confidence, Outcome, Process, Verdict
 from freezeframe.judge.verdicts._proof import stalled, stuck
-from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs
+from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
+Role = Process.Role
+# What an engine is made of besides its HTTP process.
+_PARTS = frozenset({Role.SCHEDULER, Role.WORKER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.TOKENIZER_WORKER})
+_NAMED = 3
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """Exactly one verdict."""
     if not facts.routers and not facts.engines:
-        return (_verdict("No router and no engine was found on this host.", facts),)
+        return (_verdict(_nobody(facts), facts),)
     if facts.stuck:
         text = f"{count(facts.stuck, 'request')} wait, oldest {seconds(facts.oldest_stuck_ms)}, and no hop is proved"
         return (_verdict(f"{text} to hold them.", facts),)
@@ -29,6 +33,22 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         )
         return (_verdict(f"{text}: answers may have stalled.", facts),)
     return (_verdict("No request of a client is owed, but not all that was seen is at rest.", facts),)
+
+
+def _nobody(facts: Facts) -> str:
+    """Why there is no router and no engine to judge."""
+    listed = facts.outcomes.get("find_processes")
+    if listed is not None and listed.status not in {Outcome.Status.OK, Outcome.Status.PARTIAL}:
+        return f"The processes of this host could not be listed: {listed.detail or listed.status.name.lower()}."
+    parts = [p for p in facts.snapshot.processes if p.role in _PARTS]
+    if parts:
+        names = ", ".join(process(facts, p.pid) for p in parts[:_NAMED])
+        more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+        return (
+            f"Parts of an engine run here without its HTTP process: {names}{more}. It has ended, or it runs on another "
+            "host."
+        )
+    return "No router and no engine was found on this host."
 
 
 def _verdict(summary: str, facts: Facts) -> Verdict:
@@ -66,7 +86,9 @@ def _next_steps(facts: Facts) -> tuple[str, ...]:
         steps.append("Start the engines with --enable-metrics: their queues would tell where requests are.")
     if facts.group is None and facts.stuck:
         steps.append("Name the client that matters with --client PID or ADDR.")
-    return tuple(steps) or ("Compare with another snapshot: freezeframe diff A B.",)
+    if not facts.routers and not facts.engines:
+        steps.append("Name a process with --pid PID, or give its role in the agent's configuration: [[roles]].")
+    return tuple(steps) or ("Take another snapshot in 10 s: what has not moved in between is stuck.",)
 
 
 def _missing(outcome: Outcome) -> bool:
