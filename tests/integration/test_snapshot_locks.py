@@ -179,7 +179,8 @@ def test_other_waits_say_what_they_are_for() -> None:
     ):
         _, locks, _ = judged(c_program("locks"), name, stands=lambda _, locks: bool(steady_kinds(locks)))
         assert steady_kinds(locks) == {kind}
-    _, [lock], [parent, waiter] = judged(c_program("locks"), "flock", stands=lambda _, locks: bool(locks))
+    _, locks, [parent, waiter] = judged(c_program("locks"), "flock", stands=lambda _, locks: bool(steady_kinds(locks)))
+    [lock] = [lock for lock in locks if lock.kind == "flock"]
     assert (lock.pid, lock.owner_pid, lock.owner_confidence) == (waiter, parent, Level.MEDIUM)
 
 

@@ -134,9 +134,9 @@ int main(int count, char **arguments) {
 
     /* Deadlocks. */
     if (IS("mutex") || IS("mutex-pi") || IS("mutex-robust")) {
-        pthread_barrier_init(&all_hold, 0, 2);
+        pthread_barrier_init(&all_hold, 0, 3);
         thread(crossed, 0); thread(crossed, 1);
-        thread(wants, 0);
+        thread(after_barrier_wants, 0);
     } else if (IS("ring")) {
         pthread_barrier_init(&all_hold, 0, 3);
         for (long i = 0; i < 3; i++) thread(ring, i);
