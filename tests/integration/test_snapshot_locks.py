@@ -196,3 +196,12 @@ def test_a_chain_that_ends_at_a_stopped_process() -> None:
     assert pipe.waiters[0].operation == "write"
     assert mutex.owner_tid == pipe.waiters[0].tid
     assert mutex.owner_doing.startswith("write fd ")
+
+
+def test_a_lock_whose_owner_has_ended() -> None:
+    _, locks, _ = judged(
+        c_program("locks"), "owner-ended", stands=lambda _, locks: any(lock.owner_doing for lock in locks)
+    )
+    [lock] = [lock for lock in locks if lock.kind == "pthread_mutex"]
+    assert lock.owner_tid is None
+    assert re.fullmatch(r"thread \d+ has it and has ended", lock.owner_doing)

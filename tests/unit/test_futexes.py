@@ -48,7 +48,7 @@ LOCK = ["__lll_lock_wait", "pthread_mutex_lock"]
     ("functions", "data", "expected"),
     [
         (LOCK, mutex(), Held(kind="pthread_mutex", address=AT, owner=11, confidence=Level.HIGH)),
-        (LOCK, mutex(owner=99), Held(kind="pthread_mutex", address=AT)),
+        (LOCK, mutex(owner=99), Held(kind="pthread_mutex", address=AT, ended_owner=99)),
         (LOCK, mutex(owner=0), Held(kind="pthread_mutex", address=AT)),
         ([], mutex(), Held(kind="pthread_mutex", address=AT, owner=11, confidence=Level.MEDIUM)),
         ([], mutex(owner=99), Held(kind="futex", address=AT)),

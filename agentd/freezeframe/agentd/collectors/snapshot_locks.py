@@ -61,6 +61,8 @@ class _Waiting:
     owner_tid: int | None = None
     owner_pid: int | None = None
     confidence: Confidence.Level = Level.UNSPECIFIED
+    # Thread that has the lock and has ended, as its pid namespace numbers it; 0 = none.
+    ended_owner: int = 0
     # Processes that can end it; None when they are not all known.
     releasers: frozenset[int] | None = None
     steady: bool = False
@@ -119,6 +121,7 @@ def _first(looked: Looked, machine: Machine) -> _Process:
             held = futexes.classify(functions, wait, looked.read, tids.keys(), machine)
             waiting.kind, waiting.address, waiting.confidence = held.kind, held.address, held.confidence
             waiting.owner_tid = tids.get(held.owner) if held.owner is not None else None
+            waiting.ended_owner = held.ended_owner
             if waiting.owner_tid is None:
                 waiting.confidence = Level.UNSPECIFIED
         else:
@@ -427,9 +430,16 @@ def _locks(process: _Process, doing: Mapping[tuple[int, int], str], since_ms: fl
             owner_confidence=waiting.confidence,
             owner_pid=waiting.owner_pid,
             releaser_pids=tuple(sorted(waiting.releasers or ())),
-            owner_doing=doing.get((owner[0], 0), "") if doing.get((owner[0], 0)) == "stopped" else doing.get(owner, ""),
+            owner_doing=_doing(waiting, owner, doing),
         )
     return tuple(found.values())
+
+
+def _doing(waiting: _Waiting, owner: tuple[int, int], doing: Mapping[tuple[int, int], str]) -> str:
+    if waiting.ended_owner:
+        return f"thread {waiting.ended_owner} has it and has ended"
+    whole = doing.get((owner[0], 0), "")
+    return whole if whole == "stopped" else doing.get(owner, "")
 
 
 SNAPSHOT_LOCKS = Collector(

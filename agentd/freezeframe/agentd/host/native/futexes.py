@@ -81,6 +81,8 @@ class Held:
     confidence: Confidence.Level = Level.UNSPECIFIED
     # The lock may be shared with other processes.
     shared: bool = False
+    # Thread id of the owner that it names, who is none of the process's threads any more; 0 = none.
+    ended_owner: int = 0
 
 
 def classify(functions: Sequence[str], wait: Wait, read: Read, tids: Collection[int], machine: Machine) -> Held:  # noqa: PLR0911
@@ -143,8 +145,10 @@ def _mutex(wait: Wait, read: Read, tids: Collection[int], *, named: bool, shared
     elif word != _CONTENDED:
         return None
     if owner not in tids and not (shared and owner > 0):
-        # Being handed over, or its owner has ended.
-        return Held(kind="pthread_mutex", address=wait.address, shared=shared) if named else None
+        # Being handed over (0), or its owner has ended.
+        ended = owner if owner > 0 and users and not shared else 0
+        held = Held(kind="pthread_mutex", address=wait.address, shared=shared, ended_owner=ended)
+        return held if named else None
     if not named and not users:
         return None
     return Held(
