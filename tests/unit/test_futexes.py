@@ -125,6 +125,12 @@ def test_what_is_built_on_others_counts() -> None:
     tokio = ["syscall", "parking_lot::condvar::Condvar::wait", "tokio::runtime::park::Inner::park"]
     assert kind_of(tokio) == "tokio_park"
     assert kind_of(["futex_wait", "pthread_cond_timedwait", "take_gil"]) == "gil"
+    # Something else that it holds up further out does not.
+    once = ["__lll_lock_wait", "pthread_mutex_lock", "initialise", "pthread_once"]
+    assert kind_of(once) == "pthread_mutex"
+    parking = "tokio::runtime::scheduler::multi_thread::park::Parker::park"
+    assert kind_of(["syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", parking]) == "rust_mutex"
+    assert kind_of(["pthread_cond_wait", "a", "b", "c", "d", "PyEval_RestoreThread"]) == "condvar"
 
 
 def test_a_holder_by_its_stack() -> None:

@@ -7,6 +7,7 @@ GIL, Rust's std and parking_lot. All of it is foreign memory: what does not fit 
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ Level = Confidence.Level
 
 # Innermost frames in which the waiting function is looked for.
 _FRAMES = 14
-# Kind by function, the first that matches any of them: what is built on others stands before those.
+# Kind by function.
 _BY_FUNCTION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -44,6 +45,15 @@ _BY_FUNCTION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("pthread_mutex", r"pthread_mutex_(lock|timedlock|clocklock)|lll_(timed)?lock_wait|lll_mutex_lock"),
     )
 )
+# What is built of a kind, and within how many frames above it that is seen.
+_BUILT_OF = {
+    "condvar": frozenset({"gil", "python_lock"}),
+    "semaphore": frozenset({"python_lock"}),
+    "parking_lot_condvar": frozenset({"tokio_park"}),
+    "rust_condvar": frozenset({"tokio_park"}),
+    "rust_park": frozenset({"tokio_park"}),
+}
+_ABOVE = 4
 # Kinds whose word has no owner in it: one is looked for on the other threads' stacks.
 UNNAMED_OWNER = frozenset({"rust_mutex", "rust_rwlock", "parking_lot_mutex", "parking_lot_rwlock"})
 
@@ -113,11 +123,18 @@ def classify(functions: Sequence[str], wait: Wait, read: Read, tids: Collection[
 
 def kind_of(functions: Sequence[str]) -> str:
     """Kind by the functions of a stack, innermost first; empty when none of them tells."""
-    near = [name.rpartition("@")[0] or name for name in functions[:_FRAMES] if name]
-    for kind, pattern in _BY_FUNCTION:
-        if any(pattern.search(name) for name in near):
-            return kind
-    return ""
+    kinds = [_kind_of(name) if name else "" for name in functions[:_FRAMES]]
+    at = next((index for index, kind in enumerate(kinds) if kind), None)
+    if at is None:
+        return ""
+    # The innermost one counts, unless it is what another one right above it is built of.
+    built = _BUILT_OF.get(kinds[at], frozenset())
+    return next((kind for kind in kinds[at + 1 : at + 1 + _ABOVE] if kind in built), kinds[at])
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of(function: str) -> str:
+    return next((kind for kind, pattern in _BY_FUNCTION if pattern.search(function)), "")
 
 
 def _owned(held: Held, owner: int, tids: Collection[int], confidence: Confidence.Level) -> Held:
