@@ -34,7 +34,12 @@ def cells(wedges: Any) -> list[Any]:
     pairs = [
         (router, wedge) for i, wedge in enumerate(wedges) for router in (names if STRICT else [names[i % len(names)]])
     ]
-    return [pytest.param(router, wedge, id=f"{wedge}-{router}") for router, wedge in sorted(pairs, key=lambda p: p[0])]
+    return [
+        pytest.param(
+            router, wedge, id=f"{wedge}-{router}", marks=[pytest.mark.needs("fuse")] * (wedge == "engine-in-D")
+        )
+        for router, wedge in sorted(pairs, key=lambda pair: pair[0])
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +102,7 @@ def test_wedge_that_began_before_the_agent(bed: Bed, wedge: str, results: Result
             judge(results, bed, "after", TABLE[wedge][bed.router.product], look(bed, agent, tmp_path))
 
 
-@pytest.mark.needs("gcc")
+@pytest.mark.needs("libpython")
 @pytest.mark.parametrize("repetition", range(REPETITIONS))
 @pytest.mark.parametrize("bed", [NATIVE_NAME], indirect=True)
 @pytest.mark.parametrize("wedge", ["decode-silent", "router-limit", "router-stopped"] if STRICT else ["router-limit"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable
 
 import pytest
@@ -43,6 +44,14 @@ def _fuse() -> str | None:
 
 def _gcc() -> str | None:
     return None if shutil.which("gcc") else "no gcc here"
+
+
+def _libpython() -> str | None:
+    if (reason := _gcc()) is not None:
+        return reason
+    if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
+        return "no Python headers here"
+    return None if sysconfig.get_config_var("Py_ENABLE_SHARED") else "this Python has no shared library to link with"
 
 
 def _rustc() -> str | None:
@@ -87,6 +96,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "e2e": _e2e,
     "fuse": _fuse,
     "gcc": _gcc,
+    "libpython": _libpython,
     "rustc": _rustc,
     "gdb": _gdb,
     "strace": _strace,

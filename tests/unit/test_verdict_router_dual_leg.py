@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from freezeframe.judge.model import Confidence, Verdict
 from tests.support.scene import Engine, Scene
 
@@ -160,3 +162,18 @@ def test_a_decode_engine_that_is_gone_is_known_by_the_routers_word():
     scene.metric(router, "router_worker_healthy", 1, worker="http://127.0.0.1:31999", worker_type="decode")
     verdict = scene.verdict()
     assert (verdict.code, verdict.holder_pids, verdict.explains) == (Code.ROUTER_DUAL_LEG, (router,), 30)
+
+
+def test_a_leg_that_the_network_keeps_from_beginning_is_not_lost():
+    scene = Scene()
+    harness, router = scene.client(), scene.router()
+    prefill, decode = scene.engine("prefill"), scene.engine("decode")
+    scene.owed(harness, router, 30, age_ms=8_000)
+    scene.owed(router, prefill, 30, age_ms=8_000)
+    scene.gauges(decode)
+    assert scene.verdict().code is Code.ROUTER_DUAL_LEG
+    scene.owed(router, decode, 1, age_ms=8_000)
+    cut = {"unacked": 1, "retransmits_now": 4, "last_ack_age_ms": 8_000, "retransmits_delta": 1}
+    last = len(scene.sockets) - 2
+    scene.sockets[last] = replace(scene.sockets[last], **cut)
+    assert [f.code for f in scene.conclude().findings] == [Code.NETWORK_STALLED]

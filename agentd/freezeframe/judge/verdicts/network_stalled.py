@@ -30,12 +30,13 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
             if index is None:
                 continue
             socket = facts.snapshot.sockets[index]
-            if _unanswered(socket) or _connects_in_vain(facts, connection, socket):
+            if unanswered(socket) or _connects_in_vain(facts, connection, socket):
                 groups.setdefault(socket.remote.rpartition(":")[0], []).append((connection, index))
     return tuple(_verdict(facts, peer, group) for peer, group in groups.items())
 
 
-def _unanswered(s: Socket) -> bool:
+def unanswered(s: Socket) -> bool:
+    """Whether what this end has sent stays unacknowledged and was sent again."""
     silent = s.last_ack_age_ms is not None and s.last_ack_age_ms >= STUCK_MS
     again = (s.retransmits_now or 0) >= _AGAIN and bool(s.unacked)
     return s.state != "SYN-SENT" and silent and again and s.peer_window_bytes != 0

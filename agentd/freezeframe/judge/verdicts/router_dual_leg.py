@@ -15,7 +15,8 @@ Proof, second form (prefill gone, decode waits). Decode's connections are owed a
 in a queue of disaggregation and counts no token, while nothing is owed by prefill and its scheduler has nothing, or
 there is no prefill engine. Prefill's answer alone is no sign: it ends early in good order.
 
-Blocked by sockets of the router or of decode that were not seen, and by debts that cannot be told.
+Blocked by sockets of the router or of decode that were not seen, by debts that cannot be told, and by bytes of the
+router to an engine that stay unacknowledged: then it is the network that keeps a leg from beginning.
 
 Lookalikes that it must not take: prefill owed with decode owed as well (both work, or one engine holds them); decode
 owed after prefill has answered (decode's turn); a router that sends one leg after the other; requests just arrived.
@@ -29,6 +30,7 @@ from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._legs import Leg, router_legs
 from freezeframe.judge.verdicts._proof import runs, sends_both_legs, sockets_seen, stuck
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
+from freezeframe.judge.verdicts.network_stalled import unanswered
 
 Level = Confidence.Level
 
@@ -41,12 +43,17 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     found = []
     for router in facts.routers:
         legs = router_legs(facts, router)
-        if legs is None or not sends_both_legs(facts, router) or not runs(facts, router):
+        if legs is None or not sends_both_legs(facts, router) or not runs(facts, router) or _cut_off(facts, router):
             continue
         verdict = _decode_gone(facts, router, *legs) or _prefill_gone(facts, router, *legs)
         if verdict is not None:
             found.append(verdict)
     return tuple(found)
+
+
+def _cut_off(facts: Facts, router: int) -> bool:
+    sockets = facts.snapshot.sockets
+    return any(c.client_index is not None and unanswered(sockets[c.client_index]) for c in facts.from_client(router))
 
 
 def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdict | None:
