@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from freezeframe.agentd.host import procfs
 
@@ -24,9 +25,8 @@ _LINE = re.compile(
 _FILE_BYTES = 8 * 1024 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping:
-    """One line of `maps`."""
+class Mapping(NamedTuple):
+    """One line of `maps`; a tuple, since there may be thousands."""
 
     start: int
     end: int
@@ -78,16 +78,7 @@ def read(directory: str) -> tuple[Mapping, ...]:
 def parse(data: bytes) -> tuple[Mapping, ...]:
     """Parse `maps`; lines that are not of the kernel's form are passed over."""
     return tuple(
-        Mapping(
-            start=int(start, 16),
-            end=int(end, 16),
-            writable=write == b"w",
-            executable=execute == b"x",
-            offset=int(offset, 16),
-            device=device,
-            inode=int(inode),
-            name=name,
-        )
+        Mapping(int(start, 16), int(end, 16), write == b"w", execute == b"x", int(offset, 16), device, int(inode), name)
         for start, end, _, write, execute, offset, device, inode, name in _LINE.findall(data)
     )
 
