@@ -9,8 +9,8 @@ import pytest
 from freezeframe.client.cli.show import SECTIONS
 from freezeframe.client.render import brief, markdown, sections, text, whereabouts
 from freezeframe.client.render import json as render_json
-from freezeframe.client.render.document import Column, Paragraph, Section, Table
-from freezeframe.client.render.sections import records, verdict
+from freezeframe.client.render.document import Column, Lines, Paragraph, Section, Table
+from freezeframe.client.render.sections import records, stacks, verdict
 from freezeframe.client.render.style import Style
 from freezeframe.v1 import snapshot_pb2, verdict_pb2
 from tests.support.golden import assert_golden
@@ -340,3 +340,43 @@ def test_many_references_are_counted_and_resolved_on_request() -> None:
     snapshot.verdict.evidence[0].ref = "sockets[0] sockets[1] sockets[2]"
     assert "(sockets[0] and 2 more)" in text.render(verdict.sections(snapshot), Style(width=200))
     assert "\n    sockets[2]: family=tcp, state=LISTEN" in text.render(verdict.sections(snapshot, why=True), Style())
+
+
+def native_page(native: list[str], python: list[str]) -> list[str]:
+    snapshot = snapshot_pb2.Snapshot()
+    thread = snapshot.native_threads.add(pid=7, tid=7, name="main", wait="read fd 3 (pipe:[9])")
+    for function in native:
+        thread.frames.add(function=function, module="m", offset=16.0)
+    if python:
+        other = snapshot.python_threads.add(pid=7, tid=7)
+        for function in python:
+            other.frames.add(function=function, file="a.py", line=3)
+    (block,) = stacks.native(snapshot)
+    assert isinstance(block, Lines)
+    return list(block.lines)
+
+
+LOOP = "_PyEval_EvalFrameDefault"
+
+
+@pytest.mark.parametrize(
+    ("native", "python", "expected"),
+    [
+        (["read", "main"], [], ["read  m+0x10", "main  m+0x10"]),
+        (
+            ["read", LOOP, "call", LOOP, "main"],
+            ["inner", "outer"],
+            ["read  m+0x10", "[python] inner  a.py:3", "call  m+0x10", "[python] outer  a.py:3", "main  m+0x10"],
+        ),
+        (
+            ["read", LOOP, "call", LOOP, "main"],
+            ["a", "b", "c"],
+            ["read  m+0x10", "[python] a  a.py:3", "[python] b  a.py:3", "[python] c  a.py:3", "call  m+0x10",
+             f"{LOOP}  m+0x10", "main  m+0x10"],
+        ),
+        (["read", "", "main"], ["a"], ["read  m+0x10", "?  m+0x10", "main  m+0x10", "[python] a  a.py:3"]),
+    ],
+    ids=["no Python", "one each", "several in one", "stripped"],
+)  # fmt: skip
+def test_python_frames_stand_where_the_interpreter_ran_them(native, python, expected) -> None:
+    assert native_page(native, python) == ["waits in read fd 3 (pipe:[9])", *expected]

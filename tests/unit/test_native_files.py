@@ -201,6 +201,7 @@ def test_the_btf_of_this_kernel() -> None:
     [
         (b"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
         (b"_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+        (b"_RNvCs1234_7mycrate3foo.6609", "mycrate::foo"),
         (b"_ZNSt6vectorIiSaIiEE9push_backERKi", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
         (b"pthread_mutex_lock@@GLIBC_2.2.5", "pthread_mutex_lock"),
         (b"main", "main"),

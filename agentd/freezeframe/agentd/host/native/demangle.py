@@ -12,6 +12,8 @@ from freezeframe.agentd.host.text import escape
 
 _NAME_CHARACTERS = 512
 _RUST_LEGACY = re.compile(r"^_?_ZN.*17h[0-9a-f]{16}E")
+# What LLVM adds to a function of which it made a copy.
+_LOCAL_COPY = re.compile(r"\.\d+$")
 _VERSION = re.compile(r"@@?[A-Za-z0-9_.]+$")
 
 
@@ -26,7 +28,7 @@ def _demangled(text: str) -> str:
     bare = _VERSION.sub("", text)
     try:
         if bare.startswith(("_R", "__R")) or _RUST_LEGACY.match(bare):
-            return str(pyderust.demangle(bare))
+            return _LOCAL_COPY.sub("", str(pyderust.demangle(bare)))
         if bare.startswith("_Z"):
             return str(cpp_demangle.demangle(bare))
     except BaseException as error:
