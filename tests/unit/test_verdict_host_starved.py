@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from freezeframe.judge.model import KernelEvent, Pressure, Throttle, Verdict
+from freezeframe.judge.model import Endpoint, KernelEvent, Pressure, Throttle, Verdict
 from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Engine, Scene
 
@@ -88,3 +88,20 @@ def test_answers_that_have_begun_wait_too():
     assert (verdict.code, verdict.explains) == (Code.HOST_STARVED, 30)
     scene.metrics.clear()
     assert scene.verdict().code is Code.IDLE
+
+
+def test_a_quota_that_leaves_it_no_time_to_answer_even_the_agent():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.idle(scene.client(), router, 30, age_ms=2_500)
+    scene.idle(router, engine, 30, age_ms=2_500)
+    scene.state(engine.http, "R", cpu_ms=0)
+    silent = Endpoint(
+        pid=engine.http, path="/model_info", purpose="liveness", error="no answer", duration_ms=1_050, address="a:1"
+    )
+    snapshot = replace(scene.snapshot(), endpoints=(silent,))
+    assert conclude(snapshot).verdict.code is Code.UNDETERMINED
+    throttle = Throttle(cgroup="/pod", pids=(engine.http,), throttled_periods_delta=2, periods_delta=2)
+    verdict = conclude(replace(snapshot, host=replace(scene.host, throttles=(throttle,)))).verdict
+    assert (verdict.code, verdict.holder_pids) == (Code.HOST_STARVED, (engine.http,))
+    assert verdict.summary == "The host lacks CPU for engine; 30 connections of others are open to it."

@@ -8,8 +8,8 @@ from itertools import pairwise
 from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.stacks import blocked_in, main_thread, rests_in_loop
-from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED
-from freezeframe.judge.model import Frame, Process, PythonThread
+from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED, STUCK_MS
+from freezeframe.judge.model import Endpoint, Frame, Process, PythonThread
 
 _CAN_RUN = frozenset({"R", "S", "I"})
 
@@ -146,6 +146,15 @@ def loop_lives(facts: Facts, pid: int) -> bool:
         return True
     known = facts.processes.get(pid)
     return known is not None and not known.python and facts.collected("snapshot_python_stacks", (pid,))
+
+
+def silent_endpoint(facts: Facts, pid: int) -> Endpoint | None:
+    """The liveness endpoint of a server, where the agent's question got no answer; None where it did, or none asked."""
+    for endpoint in facts.snapshot.endpoints:
+        gave_up = not endpoint.status and endpoint.error != "refused" and endpoint.duration_ms >= STUCK_MS / 2
+        if endpoint.pid == pid and endpoint.purpose == "liveness" and gave_up:
+            return endpoint
+    return None
 
 
 def sends_both_legs(facts: Facts, router: int) -> bool:

@@ -15,10 +15,9 @@ work; an engine that has just started; a stopped one; a full accept queue with a
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Engine, Facts
-from freezeframe.judge.correlate.thresholds import STUCK_MS
-from freezeframe.judge.model import Confidence, Endpoint, Frame, PythonThread, Verdict
+from freezeframe.judge.model import Confidence, Frame, PythonThread, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
-from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, stuck
+from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, silent_endpoint, stuck
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -44,7 +43,7 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
     stack = loop_blocked(facts, pid)
     stays = stack is not None and (stack[1].same_at_second_look or not facts.two_looks)
     by_stack = stays and bool(waiting) and (facts.two_looks or bool(found.unaccepted or found.unread))
-    silent = None if found.unaccepted else _silent(facts, pid)
+    silent = None if found.unaccepted else silent_endpoint(facts, pid)
     if not (found.unread or by_stack or (silent is not None and waiting)):
         return None
     proved = intake_evidence(found)
@@ -74,14 +73,6 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         ),
         explains=max(len(waiting), found.waiting),
     )
-
-
-def _silent(facts: Facts, pid: int) -> Endpoint | None:
-    for endpoint in facts.snapshot.endpoints:
-        gave_up = not endpoint.status and endpoint.error != "refused" and endpoint.duration_ms >= STUCK_MS / 2
-        if endpoint.pid == pid and endpoint.purpose == "liveness" and gave_up:
-            return endpoint
-    return None
 
 
 def _in_code(stack: tuple[int, PythonThread, Frame], facts: Facts) -> str:

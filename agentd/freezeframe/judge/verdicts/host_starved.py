@@ -1,7 +1,7 @@
 """HOST_STARVED: the host gives the path no CPU, or no memory.
 
 Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself; for a quota, answers
-that have begun and are quiet count as stuck while their engine has work:
+that have begun and are quiet count as stuck while their engine has work, and so does an endpoint of it that is silent:
 - CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
   window, while the host's CPU pressure or its cgroup's throttling in the window is high. A quota holds back all of its
   cgroup, so all its processes of the path are named;
@@ -19,7 +19,7 @@ from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
-from freezeframe.judge.verdicts._proof import has_work, starved
+from freezeframe.judge.verdicts._proof import has_work, silent_endpoint, starved
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
@@ -38,9 +38,13 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         return ()
     on_path = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
     hungry = [p for p in on_path if starved(facts, p)]
-    held = [p for p in hungry if (waiting_for(facts, p) and _cpu(host, p)) or (_begun(facts, p) and _quota(host, p))]
+    held = [
+        p
+        for p in hungry
+        if (waiting_for(facts, p) and _cpu(host, p)) or ((_begun(facts, p) or _mute(facts, p)) and _quota(host, p))
+    ]
     if held:
-        proved = tuple(e for p in held for e in (_runnable(facts, p), *_cpu(host, p)))
+        proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(host, p)))
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
         of = [p for p in on_path if p in held or any(p.pid in t.pids for t in host.throttles if t.cgroup in groups)]
@@ -88,6 +92,15 @@ def _begun(facts: Facts, p: Process) -> list[Connection]:
     return [c for c in open_ones if not c.moving and c.quiet_ms is not None and c.quiet_ms >= STUCK_MS]
 
 
+def _mute(facts: Facts, p: Process) -> tuple[Evidence, ...]:
+    """Its liveness endpoint is silent, and others are connected to it: it cannot serve, whatever is on these."""
+    silent = silent_endpoint(facts, p.pid)
+    if silent is None or not any(not c.closed_by_client for c in facts.to_server(p.pid)):
+        return ()
+    index = facts.snapshot.endpoints.index(silent)
+    return (evidence(f"{silent.path}: {silent.error or 'no answer'}", f"endpoints[{index}]"),)
+
+
 def _oom(facts: Facts, on_path: list[Process]) -> tuple[Evidence, ...]:
     host = facts.snapshot.host
     found = []
@@ -116,12 +129,15 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
         if fs.available_bytes < _FULL <= fs.size_bytes
     )
     waiting = max((len(waiting_for(facts, p)) + len(_begun(facts, p)) for p in of), default=0)
+    open_to = sum(not c.closed_by_client for p in of for c in facts.to_server(p.pid))
+    known = waiting or facts.stuck
+    behind = f"{count(known, 'request')} wait" if known else f"{count(open_to, 'connection')} of others are open to it"
     names = ", ".join(dict.fromkeys(hop_of(facts, p) for p in of))
     return Verdict(
         code=Verdict.Code.HOST_STARVED,
         hop=hop_of(facts, of[0]) if len(of) == 1 else "",
         holder_pids=tuple(p.pid for p in of) if what == "CPU" else (),
-        summary=f"The host lacks {what} for {names}; {count(waiting or facts.stuck, 'request')} wait.",
+        summary=f"The host lacks {what} for {names}; {behind}.",
         confidence=Level.MEDIUM,
         evidence=(*proved, *full),
         next_steps=(

@@ -2,7 +2,7 @@
 
 Proof: no connection of a client is owed, unread or streaming, no upstream connection is owed but for what may be a
 young health check, and no scheduler says that it has requests, or is seen to run a batch, while a connection to it is
-open.
+open; and each engine that has connections answered the agent, where it was asked.
 An answer that stalled is quiet like an idle connection. So a connection to an engine that is open and quiet for longer
 than the engine's HTTP server keeps idle ones open takes the proof away.
 HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets that were not seen.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import stalled
+from freezeframe.judge.verdicts._proof import silent_endpoint, stalled
 from freezeframe.judge.verdicts._words import count, evidence, process_ref
 
 Level = Confidence.Level
@@ -29,7 +29,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         young = connection.age_ms is not None and connection.age_ms < HEALTH_CHECK_MS
         if (connection.owed and not young) or connection.debt is Debt.UNDELIVERED or connection.streaming:
             return ()
-    if any(_has_work(facts, engine) or stalled(facts, engine) for engine in facts.engines):
+    if any(_has_work(facts, engine) or stalled(facts, engine) or _mute(facts, engine) for engine in facts.engines):
         return ()
     told = [engine for engine in facts.engines if engine.accounted]
     level = Level.LOW if not facts.two_looks else Level.HIGH if told == list(facts.engines) else Level.MEDIUM
@@ -53,6 +53,12 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
             next_steps=("If clients do wait, their requests have not left them: name one with --client.",),
         ),
     )
+
+
+def _mute(facts: Facts, engine: Engine) -> bool:
+    """Whether an HTTP process of it did not answer the agent, so that what its open connections carry is not known."""
+    served = (c for c in facts.to_server(*engine.http_pids) if not c.closed_by_client and not c.closed_by_server)
+    return any(silent_endpoint(facts, pid) is not None for pid in engine.http_pids) and any(served)
 
 
 def _has_work(facts: Facts, engine: Engine) -> bool:
