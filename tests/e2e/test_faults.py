@@ -65,13 +65,18 @@ def test_a_snapshot_in_time_and_health_at_once_while_memory_and_a_worker_are_stu
     assert came["ms"] <= DEADLINE_MS + 250.0
     assert (len(answers), max(answers) <= 50.0) == (CHECKS, True), max(answers)
     outcomes = {outcome.collector: outcome for outcome in snapshot.outcomes}
-    assert {collector.name for collector in COLLECTORS} - outcomes.keys() == {"find_processes"}
+    assert {collector.name for collector in COLLECTORS} - outcomes.keys() == {"find_processes", "watch_edges"}
     # The recorder may still be starting.
-    outcomes.pop("trace_requests")
+    for name in ("trace_requests", "trace_futex", "read_history"):
+        outcomes.pop(name)
     fell_short = {name: o.status for name, o in outcomes.items() if o.status not in {Status.OK, Status.SKIPPED}}
-    assert fell_short == {"read_command_lines": Status.PARTIAL, "read_logs": Status.PARTIAL}
+    of_memory = ("read_command_lines", "snapshot_native_stacks", "snapshot_locks")
+    assert fell_short == {**dict.fromkeys(of_memory, Status.PARTIAL), "read_logs": Status.PARTIAL}
     left_alone = f"pid {blocked}: thread {blocked} waits for the memory lock in mmap: left alone"
     assert outcomes["read_command_lines"].detail == left_alone
+    # What one collector saw stuck, the others do not try.
+    for name in ("snapshot_native_stacks", "snapshot_locks"):
+        assert outcomes[name].detail.endswith("left alone")
     assert outcomes["read_logs"].detail == f"stopped at its deadline while reading /proc/{scheduler.pid}/fd/2"
     assert outcomes["read_logs"].pids_missed == (scheduler.pid,)
     print(f"capture {came['ms']:.0f} ms of {DEADLINE_MS:.0f}, health max {max(answers):.1f} ms")

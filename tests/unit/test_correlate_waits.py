@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from freezeframe.judge.model import (
     Waiter,
 )
 from freezeframe.judge.verdicts import conclude
+from tests.support.scene import Scene
 
 Level = Confidence.Level
 
@@ -150,6 +153,7 @@ def test_the_verdict_spells_the_cycle_out() -> None:
     snapshot = conclude(Snapshot(meta=Meta(host="h"), locks=CROSSED, processes=(process(1, 1, 10, 11),)))
     verdict = snapshot.verdict
     assert (verdict.code, verdict.confidence, verdict.holder_pids) == (Verdict.Code.DEADLOCK, Level.HIGH, (1,))
+    assert verdict.hop == ""
     assert verdict.summary == "Deadlock: 2 threads of p1 (pid 1) wait for each other, and nobody else can let them go."
     assert [(each.text, each.ref) for each in verdict.evidence] == [
         (
@@ -169,3 +173,15 @@ def test_a_cycle_known_by_a_stack_is_less_sure() -> None:
     verdict = conclude(Snapshot(meta=Meta(host="h"), locks=locks, processes=(process(1, 1, 10, 11),))).verdict
     assert verdict.confidence is Level.MEDIUM
     assert verdict.evidence[2].text.endswith("can give, by the lock's address on its stack")
+
+
+def test_requests_behind_a_deadlock_of_the_router() -> None:
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.owed(harness, router, 30, age_ms=41_000)
+    scene.idle(router, engine, 3)
+    locks = (lock(router, router, router + 1), lock(router, router + 1, router, at="0xb"))
+    verdict = conclude(replace(scene.snapshot(), locks=locks)).verdict
+    assert (verdict.code, verdict.hop, verdict.holder_pids) == (Verdict.Code.DEADLOCK, "router", (router,))
+    assert verdict.explains == 30
+    assert verdict.summary.endswith("and nobody else can let them go; 30 requests wait behind them.")

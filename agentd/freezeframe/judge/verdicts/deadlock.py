@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.waits import Party, Wait, behind, deadlocks, name_of, waits_of
 from freezeframe.judge.model import Confidence, Evidence, Verdict
-from freezeframe.judge.verdicts._processes import hop_of, waiting_for
+from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, seconds, socket_refs
 
 Level = Confidence.Level
@@ -55,7 +55,8 @@ def _verdict(facts: Facts, waits: Mapping[Party, Wait], cycle: Sequence[Wait]) -
     spelled = " ▸ ".join(_step(facts, wait) for wait in cycle[:_SPELLED])
     more = f" ▸ … ({count(len(cycle) - _SPELLED, 'more thread')})" if len(cycle) > _SPELLED else ""
     first = cycle[0].name
-    hop = next((hop_of(facts, facts.processes[pid]) for pid in pids if pid in facts.processes), "")
+    # A process that was asked for by its pid may be on no path.
+    hop = next((hop_of(facts, each) for each in path_processes(facts) if each.pid in pids), "")
     names = " and ".join(process(facts, pid) for pid in pids[:2])
     tail = f"; {count(len(waiting), 'request')} wait behind them" if waiting else ""
     proved = [evidence(f"{spelled}{more} ▸ {first}", *(wait.ref for wait in cycle))]
