@@ -1,7 +1,7 @@
-"""A program of known asyncio tasks: asyncio_tasks.py COUNT CHURN_PER_S TRUTH.json [uvloop] [threads].
+"""A program of known asyncio tasks: asyncio_tasks.py COUNT CHURN_PER_S TRUTH.json [uvloop] [threads] [alone].
 
-Writes what each of its tasks awaits, as the interpreter itself tells it, then prints "ready". Runs on CPython 3.10 to
-3.14 with the standard library alone.
+With "alone" it has no other tasks than COUNT. Writes what each of its tasks awaits, as the interpreter itself tells it,
+then prints "ready". Runs on CPython 3.10 to 3.14 with the standard library alone.
 """
 
 import asyncio
@@ -173,6 +173,10 @@ async def main(prefix, told):
 
     for number in range(COUNT):
         make(kinds[number % len(kinds)](), f"request-{number}")
+    if "alone" in sys.argv:
+        await asyncio.sleep(0.2)
+        told[prefix] = {task.get_name(): chain(task) for task in kept}
+        return kept, server
     make(awaiter(make(top(event), "awaited")), "awaiter")
     make(gatherer([make(leaf(event), "gathered-0"), make(leaf(event), "gathered-1")]), "gatherer")
     make(waiter([make(leaf(event), "waited-0"), make(leaf(event), "waited-1")]), "waiter")

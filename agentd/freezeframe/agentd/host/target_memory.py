@@ -88,6 +88,9 @@ class TargetMemory:
         self._monotonic = monotonic
         self._beat = beat
         self._beaten = float("-inf")
+        # Where every call reads to, made larger as needed.
+        self._buffer = bytearray()
+        self._address = 0
 
     def read(self, address: int, size: int) -> bytes:
         """Read one range whole. Raises TargetMemoryError."""
@@ -132,8 +135,10 @@ class TargetMemory:
         self._left -= total
         if self._left < 0:
             raise MemoryLimitError("reading it takes more bytes than it may")
-        buffer = ctypes.create_string_buffer(max(1, total))
-        local = array("Q", (ctypes.addressof(buffer), total))
+        if total > len(self._buffer):
+            self._buffer = bytearray(total)
+            self._address = ctypes.addressof((ctypes.c_char * total).from_buffer(self._buffer))
+        local = array("Q", (self._address, total))
         remote = array("Q", flat)
         got = _readv(self.pid, local.buffer_info()[0], 1, remote.buffer_info()[0], count, 0)
         self.calls += 1
@@ -141,13 +146,13 @@ class TargetMemory:
             _raise_unless_unmapped(ctypes.get_errno(), self.pid)
             got = 0
         self.bytes += got
-        data = buffer.raw
+        data = memoryview(self._buffer)
         offset = 0
         for index, size in enumerate(flat[1::2]):
             if offset + size > got:  # the first fault ends the call: leave this range out and go on behind it
                 found.append(None)
                 return first + index + 1
-            found.append(data[offset : offset + size])
+            found.append(bytes(data[offset : offset + size]))
             offset += size
         return first + count
 
@@ -168,6 +173,21 @@ class PagedMemory(TargetMemory):
         super().__init__(memory.pid)
         self._memory = memory
         self._pages: dict[int, bytes | None] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read one range whole. Raises TargetMemoryError."""
+        page = self._pages.get(address & -_PAGE)
+        at = address & (_PAGE - 1)
+        if page is None or at + size > _PAGE or size < 0:
+            return super().read(address, size)
+        return page[at : at + size]
+
+    def word(self, address: int) -> int:
+        """Read 8 bytes as a number. Raises TargetMemoryError."""
+        page = self._pages.get(address & -_PAGE)
+        at = address & (_PAGE - 1)
+        number: int = _WORD.unpack_from(page, at)[0] if page is not None and at <= _PAGE - 8 else super().word(address)
+        return number
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
         """Read many ranges; None for each that cannot be read whole. Raises TargetMemoryError."""

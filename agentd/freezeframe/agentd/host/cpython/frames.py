@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.code import line_of
 from freezeframe.agentd.host.cpython.objects import Objects, printable
-from freezeframe.agentd.host.target_memory import UnreadableMemoryError
+from freezeframe.agentd.host.target_memory import PagedMemory, UnreadableMemoryError
 
 _MAX_TABLE = 1 << 20
 _MAX_LOCALS = 4096
@@ -61,12 +61,13 @@ def short_path(path: str) -> str:
 
 
 class Codes:
-    """Code objects of one process, each read once."""
+    """Code objects of one process, each read once, and the locals of its frames."""
 
     def __init__(self, objects: Objects) -> None:
         """Nothing read yet."""
+        # Code does not change, and lies close together.
+        self._fixed = objects.over(PagedMemory(objects.memory))
         self._objects = objects
-        self._memory = objects.memory
         self._layout = objects.layout
         self._minor = objects.minor
         self._known: dict[int, Code] = {}
@@ -76,8 +77,9 @@ class Codes:
         self._own_names: dict[int, tuple[str, ...]] = {}
 
     def over(self, objects: Objects) -> Codes:
-        """Give the same reader over another view of the same memory; what is known stays known."""
+        """Give the same reader whose locals are read through `objects`; what is known stays known."""
         other = Codes(objects)
+        other._fixed = self._fixed
         other._known, other._places, other._waits = self._known, self._places, self._waits
         other._names, other._own_names = self._names, self._own_names
         return other
@@ -87,9 +89,9 @@ class Codes:
         found = self._known.get(address)
         if found is not None:
             return found
-        objects, layout = self._objects, self._layout
+        objects, layout = self._fixed, self._layout
         keys = ("name", "file", "lines", "names")
-        data = self._memory.read(address, max(layout[f"code.{key}"] for key in (*keys, "first_line")) + 64)
+        data = self._fixed.memory.read(address, max(layout[f"code.{key}"] for key in (*keys, "first_line")) + 64)
         if _WORD.unpack_from(data, 8)[0] != objects.types["code"]:
             raise UnreadableMemoryError(f"no code object at {address:#x}")
         name, file, lines, names = (_WORD.unpack_from(data, layout[f"code.{key}"])[0] for key in keys)
@@ -143,22 +145,22 @@ class Codes:
             else:
                 # The instruction after the yield is RESUME; its argument says what was resumed.
                 next_argument = code.address + self._layout["code.instructions"] + offset + 3
-                found = self._memory.read(next_argument, 1)[0] & 3 >= 2
+                found = self._fixed.memory.read(next_argument, 1)[0] & 3 >= 2
             self._waits[key] = found
         return found
 
     def _opcode_310(self, code: Code, offset: int) -> int:
-        instructions = self._memory.word(code.address + self._layout["code.instructions"])
-        return self._memory.read(instructions + self._layout["bytes.data"] + offset, 1)[0]
+        instructions = self._fixed.memory.word(code.address + self._layout["code.instructions"])
+        return self._fixed.memory.read(instructions + self._layout["bytes.data"] + offset, 1)[0]
 
     def names(self, code: Code) -> tuple[str, ...]:
         """Names of the frame's slots: locals, cells, free variables. Raises TargetMemoryError."""
         found = self._names.get(code.address)
         if found is None:
-            addresses = [item for each in code.name_tuples for item in self._objects.sequence(each)]
+            addresses = [item for each in code.name_tuples for item in self._fixed.sequence(each)]
             if len(addresses) > _MAX_LOCALS:
                 raise UnreadableMemoryError(f"no names of locals in {code.function}")
-            found = self._names[code.address] = tuple(name or "" for name in self._objects.strings(addresses))
+            found = self._names[code.address] = tuple(name or "" for name in self._fixed.strings(addresses))
         return found
 
     def own_names(self, code: Code) -> tuple[str, ...]:
@@ -167,10 +169,11 @@ class Codes:
         if found is None:
             names = self.names(code)
             if self._minor == 10:
-                free = len(self._objects.sequence(code.name_tuples[-1]))
+                free = len(self._fixed.sequence(code.name_tuples[-1]))
                 found = names[: len(names) - free]
             else:
-                kinds = self._objects.data(self._memory.word(code.address + self._layout["code.kinds"]), _MAX_LOCALS)
+                place = self._fixed.memory.word(code.address + self._layout["code.kinds"])
+                kinds = self._fixed.data(place, _MAX_LOCALS)
                 if len(kinds) != len(names):
                     raise UnreadableMemoryError(f"no names of locals in {code.function}")
                 found = tuple(name for name, kind in zip(names, kinds, strict=True) if not kind & _FREE)
@@ -185,7 +188,7 @@ class Codes:
         names = self.names(code)
         slots = [(name, index) for index, name in enumerate(names) if name in wanted]
         base = frame + self._layout["frame.locals"]
-        values = self._memory.read_many([(base + 8 * index, 8) for _, index in slots])
+        values = self._objects.memory.read_many([(base + 8 * index, 8) for _, index in slots])
         found: dict[str, int] = {}
         for (name, _), raw in zip(slots, values, strict=True):
             value = _WORD.unpack(raw)[0] & ~_TAGS if raw is not None else 0
@@ -203,16 +206,16 @@ class Codes:
         layout = self._layout
         slots = len(self.names(code))
         if self._minor == 10:
-            (depth,) = struct.unpack("<i", self._memory.read(frame + layout["frame.depth"], 4))
-            return self._memory.word(frame + layout["frame.stack"]), int(depth)
+            (depth,) = struct.unpack("<i", self._objects.memory.read(frame + layout["frame.depth"], 4))
+            return self._objects.memory.word(frame + layout["frame.stack"]), int(depth)
         start = frame + layout["frame.locals"]
         if self._minor >= 14:
-            count = (self._memory.word(frame + layout["frame.top"]) - start) >> 3
+            count = (self._objects.memory.word(frame + layout["frame.top"]) - start) >> 3
         else:
-            (count,) = struct.unpack("<i", self._memory.read(frame + layout["frame.top"], 4))
+            (count,) = struct.unpack("<i", self._objects.memory.read(frame + layout["frame.top"], 4))
         return start + 8 * slots, int(count) - slots
 
     def _opened(self, value: int) -> int:
-        if self._memory.word(value + 8) == self._objects.types["cell"]:
-            return self._memory.word(value + self._layout["cell.value"])
+        if self._objects.memory.word(value + 8) == self._objects.types["cell"]:
+            return self._objects.memory.word(value + self._layout["cell.value"])
         return value

@@ -67,6 +67,8 @@ def _of(task: FoundTask, objects: Objects, codes: Codes) -> TaskLocks:
     entered: Counter[int] = Counter()
     timed = any(frame.place.function.rpartition(".")[2] in _TIMED for frame in frames)
     for frame in frames:
+        if frame.values <= 1:  # nothing but what it awaits
+            continue
         for value in _values(frame, objects, codes):
             kind, of = objects.type_of(value).name, value
             if kind == "method":
@@ -102,8 +104,8 @@ def _is_locked(lock: int, objects: Objects) -> bool:
 
 
 def _values(frame: TaskFrame, objects: Objects, codes: Codes) -> list[int]:
-    """Objects on the value stack of a suspended frame, the lowest first."""
+    """Objects on the value stack of a suspended frame, the lowest first, without the one that it awaits."""
     start, count = codes.value_stack(frame.address, frame.code)
-    data = objects.memory.read(start, 8 * min(count, _MAX_VALUES)) if count > 0 else b""
+    data = objects.memory.read(start, 8 * min(count - 1, _MAX_VALUES)) if count > 1 else b""
     words = struct.unpack(f"<{len(data) // 8}Q", data)
     return [word & ~_TAGS for word in words if word & ~_TAGS]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.edges import Edge, find_edges
@@ -42,6 +44,23 @@ def look(interpreter: Interpreter, directory: str, machine: str, tids: Mapping[i
 
     Raises NoAsyncioError, UnsupportedPythonError, TargetMemoryError, OSError.
     """
+    with _no_collections():
+        return _look(interpreter, directory, machine, tids, limit)
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Look for no cycles among the many small objects that a look makes: a quarter of its time, and there are none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _look(interpreter: Interpreter, directory: str, machine: str, tids: Mapping[int, int] | None, limit: int) -> Look:
     walker = TaskWalker(interpreter, TaskSet(interpreter, directory))
     edges: dict[int, Sequence[Edge]] = {}
     served: dict[int, Served] = {}

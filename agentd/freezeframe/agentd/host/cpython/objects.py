@@ -6,7 +6,7 @@ A reader gives what it finds or raises UnreadableMemoryError; what is found was 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from freezeframe.agentd.host.target_memory import TargetMemory, UnreadableMemoryError
 from freezeframe.agentd.host.text import escape
@@ -381,9 +381,6 @@ class Objects:
 
 def printable(value: str) -> str:
     """Text that may be shown: cut after 500 bytes, control characters escaped."""
+    if len(value) <= _TEXT_BYTES and value.isascii() and value.isprintable():
+        return value
     return escape(value.encode("utf-8", "surrogatepass"), _TEXT_BYTES)
-
-
-def addresses(values: Iterable[int]) -> list[int]:
-    """Those of the values that can be addresses of objects."""
-    return [value for value in values if value and not value & 7 and value < 1 << 56]

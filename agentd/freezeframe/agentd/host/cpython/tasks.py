@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from freezeframe.agentd.host.cpython.frames import Code, Codes, Place
 from freezeframe.agentd.host.cpython.interpreter import Interpreter
-from freezeframe.agentd.host.cpython.objects import addresses, printable
+from freezeframe.agentd.host.cpython.objects import printable
 from freezeframe.agentd.host.cpython.task_set import TaskSet
 from freezeframe.agentd.host.target_memory import UnreadableMemoryError
 
@@ -43,6 +43,8 @@ class TaskFrame:
     # Address of the frame, and of the coroutine or generator that owns it.
     address: int
     owner: int
+    # Values on its stack, the awaited one included; 0 when it awaits nothing.
+    values: int = 0
 
 
 @dataclass(slots=True)
@@ -159,16 +161,18 @@ class TaskWalker:
         return found
 
     def _name(self, found: Sequence[FoundTask], names: Sequence[int]) -> None:
-        wanted = addresses(names)
-        self._objects.strings(wanted)
-        for task, address in zip(found, names, strict=True):
+        told = self._objects.strings([address if address and not address & 7 else 0 for address in names])
+        kinds: dict[int, bool] = {}
+        for task, address, name in zip(found, names, told, strict=True):
             if task.doubt:
                 continue
             try:
-                if not self._set.is_task(task.type_address):
+                is_task = kinds.get(task.type_address)
+                if is_task is None:
+                    is_task = kinds[task.type_address] = self._set.is_task(task.type_address)
+                if not is_task:
                     task.doubt = "it ended while it was read"
                     continue
-                name = self._objects.strings([address])[0]
                 # 3.12 and later keep a number until the name is asked for.
                 task.name = printable(name) if name is not None else f"Task-{self._objects.integer(address)}"
             except UnreadableMemoryError:
@@ -222,6 +226,8 @@ class TaskWalker:
                 top = 0
                 if self._waits(task, state, code, offset):
                     top = self._top(address, data)
+                    slots = (top + 8 - address - base - layout["frame.locals"]) >> 3
+                    task.frames[-1].values = slots - len(self.codes.names(code))
                 end = top + 8 - address if 0 < top + 8 - address <= len(data) else base + layout["frame.locals"]
                 task.seen.append((address + 8, data[8:end]))
                 if top and end == top + 8 - address:
@@ -286,6 +292,7 @@ class TaskWalker:
                 if state <= _EXECUTING and self._waits(task, state, code, offset):
                     if not 0 < depth < _MAX_STACK:
                         raise UnreadableMemoryError(f"the frame at {frame:#x} has {depth} values")  # noqa: TRY301
+                    task.frames[-1].values = depth
                     beyond.append((task, stack + 8 * (depth - 1)))
             except (UnreadableMemoryError, struct.error):
                 task.doubt = "a frame of it could not be read"
