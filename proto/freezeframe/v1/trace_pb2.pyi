@@ -24,7 +24,7 @@ class FutexWait(google.protobuf.message.Message):
     OPERATION_FIELD_NUMBER: builtins.int
     SINCE_MS_FIELD_NUMBER: builtins.int
     AT_LEAST_FIELD_NUMBER: builtins.int
-    TIMEOUT_MS_FIELD_NUMBER: builtins.int
+    TIMED_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     tid: builtins.int
@@ -37,8 +37,8 @@ class FutexWait(google.protobuf.message.Message):
     """Time it has waited, milliseconds; absent when unknown."""
     at_least: builtins.bool
     """True when it may be longer: it began before the recorder was armed."""
-    timeout_ms: builtins.float
-    """How long it waits at most, milliseconds; absent when for ever, or unknown."""
+    timed: builtins.bool
+    """True when it ends by itself after some time."""
     def __init__(
         self,
         *,
@@ -48,14 +48,11 @@ class FutexWait(google.protobuf.message.Message):
         operation: builtins.str = ...,
         since_ms: builtins.float | None = ...,
         at_least: builtins.bool = ...,
-        timeout_ms: builtins.float | None = ...,
+        timed: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "_timeout_ms", b"_timeout_ms", "since_ms", b"since_ms", "timeout_ms", b"timeout_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "_timeout_ms", b"_timeout_ms", "address", b"address", "at_least", b"at_least", "operation", b"operation", "pid", b"pid", "since_ms", b"since_ms", "tid", b"tid", "timeout_ms", b"timeout_ms"]) -> None: ...
-    @typing.overload
+    def HasField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "since_ms", b"since_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "address", b"address", "at_least", b"at_least", "operation", b"operation", "pid", b"pid", "since_ms", b"since_ms", "tid", b"tid", "timed", b"timed"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_since_ms", b"_since_ms"]) -> typing.Literal["since_ms"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_timeout_ms", b"_timeout_ms"]) -> typing.Literal["timeout_ms"] | None: ...
 
 global___FutexWait = FutexWait
 

@@ -34,14 +34,12 @@ NO_FREE_HEAD = 0x10
 FRAMES_LOST = 0x20
 HEAD_GAP = 0x40
 
-USES_IO_URING = 0x01
-CLOSED_RANGE = 0x02
+CLOSED_RANGE = 0x01
 
 # Of `counters`, in the order of enum counter.
 COUNTERS = (
     "requests",
     "responses",
-    "calls",
     "lost_requests",
     "lost_connections",
     "lost_heads",
@@ -112,17 +110,6 @@ class Stream(NamedTuple):
     answered_ns: int
 
 
-class FutexWait(NamedTuple):
-    """One wait in progress."""
-
-    entered_ns: int
-    address: int
-    # 0 = none, 1 = one of unknown length, else how long it waits at most, plus 2.
-    timeout_ns: int
-    tgid: int
-    operation: int
-
-
 class FutexState(NamedTuple):
     """What went on at one address."""
 
@@ -134,13 +121,13 @@ class FutexState(NamedTuple):
 
 
 SOCKET_EVENT = struct.Struct("=QII16s16sHHHxx")
-FUTEX_WAIT = struct.Struct("=QQQII")
+THREAD = struct.Struct("=QI4x")
 FUTEX = struct.Struct("=QI4x")
 FUTEX_STATE = struct.Struct("=QQQQQ")
 WAKERS = struct.Struct("=IIII")
 WATCH = struct.Struct("=QQQQQIIII")
 DESCRIPTOR = struct.Struct("=II")
-REFERENCE = struct.Struct("=QQ")
+REFERENCE = struct.Struct("=QQQ")
 CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIII64x")
 HEAD = struct.Struct("=QIII4x")
 HEAD_SIZE = HEAD.size + HEAD_BYTES + HEAD_PIECE

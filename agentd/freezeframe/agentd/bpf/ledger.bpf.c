@@ -3,10 +3,9 @@
  * The request ledger: per connection of a watched process, what was asked, what was answered, and when. And its futex
  * waits.
  *
- * One program at the end of every system call (its arguments are still in the saved registers), one at the beginning
- * that looks at close (a descriptor is free before its close returns) and futex alone, two at exec and exit. Where registers may
- * not be read (lockdown=confidentiality), FROM_TRACEPOINTS takes the arguments from raw_syscalls:sys_enter instead.
- * x86-64 numbers and registers. No event goes to user space.
+ * One program at the end of every system call (its arguments are still in the saved registers), one where a thread
+ * leaves its CPU, two at exec and exit. Where registers may not be read (lockdown=confidentiality), FROM_TRACEPOINTS takes
+ * the arguments from raw_syscalls:sys_enter instead. x86-64 numbers and registers. No event goes to user space.
  */
 #include "ledger.h"
 #include "messages.h"
@@ -26,8 +25,9 @@ BPF_F_TABLE("array", u32, struct head_states, head_states, 1, 1024);
 BPF_QUEUE(free_heads, u32, HEADS);
 /* Open HTTP/2 streams. Inserted and deleted here; deleted by user space with their connection. */
 BPF_HASH(streams, struct stream, struct stream_state, MAX_STREAMS);
-/* Thread -> the futex wait that it is in. Inserted at its beginning, deleted at its end or with the thread. */
-BPF_HASH(futex_waits, u32, struct futex_wait, MAX_THREADS);
+/* Thread -> when it last began to wait. Inserted and written when it leaves its CPU, deleted at its end; read by user
+   space. */
+BPF_HASH(threads, u32, struct thread, MAX_THREADS);
 /* What went on at each address; the longest unused go when there is no room: a wait itself is above. */
 BPF_TABLE("lru_hash", struct futex, struct futex_state, futexes, MAX_FUTEXES);
 BPF_F_TABLE("array", u32, struct control, control, 1, 1024);
@@ -88,25 +88,36 @@ static __always_inline u64 find(struct watch *w, u32 tgid, u32 fd) {
   return r && r->generation == w->generation ? r->connection : 0;
 }
 
-/* Let go of what a descriptor led to. */
-static __always_inline void forget(struct watch *w, u32 tgid, u32 fd) {
+/* Let go of what a descriptor led to; whether it led to anything. */
+static __always_inline bool forget(struct watch *w, u32 tgid, u32 fd) {
   struct descriptor d = {.tgid = tgid, .fd = fd};
   struct reference *r = descriptors.lookup(&d);
   if (!r)
-    return;
+    return false;
   u64 id = r->connection, generation = r->generation;
   descriptors.delete(&d);
   if (generation != w->generation)
-    return;
+    return false;
   struct connection *c = connections.lookup(&id);
   if (!c)
-    return;
+    return false;
   if (c->references > 1) {
     __sync_fetch_and_add(&c->references, -1);
-    return;
+    return true;
   }
   connections.delete(&id);
   __sync_fetch_and_add(&w->connections, -1);
+  return true;
+}
+
+/* A close has returned. Its number was free before that, and another thread may have a new connection there. */
+static __always_inline void closed(struct watch *w, u32 tgid, u32 fd) {
+  struct descriptor d = {.tgid = tgid, .fd = fd};
+  struct reference *r = descriptors.lookup(&d);
+  if (r && r->close_to_come)
+    r->close_to_come = 0;
+  else if (r)
+    forget(w, tgid, fd);
 }
 
 static __always_inline struct connection *open_connection(struct watch *w, u32 tgid, u32 fd, u64 now, u32 flags) {
@@ -114,7 +125,7 @@ static __always_inline struct connection *open_connection(struct watch *w, u32 t
   struct connection *empty = blank.lookup(&zero);
   if (!empty)
     return NULL;
-  forget(w, tgid, fd);
+  bool taken = forget(w, tgid, fd);
   if (w->connections >= MAX_CONNECTIONS_PER_PROCESS) {
     count(LOST_CONNECTIONS);
     return NULL;
@@ -125,7 +136,7 @@ static __always_inline struct connection *open_connection(struct watch *w, u32 t
     return NULL;
   }
   struct descriptor d = {.tgid = tgid, .fd = fd};
-  struct reference r = {.connection = id, .generation = w->generation};
+  struct reference r = {.connection = id, .generation = w->generation, .close_to_come = taken};
   struct connection *c = connections.lookup(&id);
   if (!c || descriptors.update(&d, &r)) {
     connections.delete(&id);
@@ -339,7 +350,6 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
     }
     k->connection = find(w, tgid, fd);
   }
-  count(CALLS);
   bool turned = true, frames = false;
   if (c->protocol == UNKNOWN && what != OTHER_BYTES) {
     bool asks = what == HTTP_REQUEST || what == HTTP2_PREFACE || (what == TLS_HANDSHAKE && bytes[5] == 1);
@@ -415,31 +425,9 @@ enum futex_operation {
   FUTEX_UNLOCK_PI = 7, FUTEX_WAIT_BITSET = 9, FUTEX_WAKE_BITSET = 10, FUTEX_WAIT_REQUEUE_PI = 11, FUTEX_LOCK_PI2 = 13
 };
 #define FUTEX_OPERATION(op) ((u32)(op) & 127)
-#define FUTEX_CLOCK_REALTIME 256
-
 static __always_inline bool waits_for_futex(u32 operation) {
   return operation == FUTEX_WAIT || operation == FUTEX_WAIT_BITSET || operation == FUTEX_LOCK_PI ||
          operation == FUTEX_LOCK_PI2 || operation == FUTEX_WAIT_REQUEUE_PI;
-}
-
-static __always_inline void begin_futex(u64 thread, struct registers *r) {
-  u32 operation = FUTEX_OPERATION(r->si), tid = thread;
-  if (!waits_for_futex(operation))
-    return;
-  struct futex_wait f = {.address = r->di, .tgid = thread >> 32, .operation = operation};
-  f.entered_ns = bpf_ktime_get_ns();
-  if (r->r10) {
-    s64 limit[2] = {};
-    f.timeout_ns = SOME_TIMEOUT;
-    if (!bpf_probe_read_user(limit, sizeof(limit), (void *)r->r10)) {
-      u64 ns = limit[0] * 1000000000ULL + limit[1];
-      if (operation == FUTEX_WAIT)
-        f.timeout_ns = ns + 2;
-      else if (!(r->si & FUTEX_CLOCK_REALTIME) && operation != FUTEX_LOCK_PI && ns > f.entered_ns)
-        f.timeout_ns = ns - f.entered_ns + 2;
-    }
-  }
-  futex_waits.update(&tid, &f);
 }
 
 static __always_inline void end_futex(u64 thread, struct registers *r, long ret) {
@@ -449,13 +437,11 @@ static __always_inline void end_futex(u64 thread, struct registers *r, long ret)
   u64 waited = 0;
   bool waiting = waits_for_futex(operation);
   if (waiting) {
-    struct futex_wait *f = futex_waits.lookup(&tid);
-    if (!f)
+    struct thread *t = threads.lookup(&tid);
+    if (ret == -EAGAIN || !t || !t->off_ns)
       return;
-    waited = bpf_ktime_get_ns() - f->entered_ns;
-    futex_waits.delete(&tid);
-    if (ret == -EAGAIN)
-      return;
+    waited = bpf_ktime_get_ns() - t->off_ns;
+    t->off_ns = 0;
   } else if (operation != FUTEX_UNLOCK_PI && ret <= 0) {
     return;
   }
@@ -562,12 +548,11 @@ static __always_inline int finish(u64 ctx, u32 tgid, struct watch *w, struct reg
       return 0;
     end = r->si ? SHUT_OUT : END_OF_INPUT;
     break;
+  case 3: /* close */
+    closed(w, tgid, fd);
+    return 0;
   case 202: /* futex */
     end_futex(bpf_get_current_pid_tgid(), r, ret);
-    return 0;
-  case 425: /* io_uring_setup */
-    if (ret >= 0)
-      w->flags |= USES_IO_URING;
     return 0;
   case 436: /* close_range */
     if (ret == 0)
@@ -619,61 +604,43 @@ static __always_inline int finish(u64 ctx, u32 tgid, struct watch *w, struct reg
 }
 
 /* What makes an unwatched process a watched one: it has, or is about to have, a connection. */
+static __always_inline bool may_become_watched(u64 number) {
+  return number == 42 || number == 43 || number == 50 || number == 288; /* connect, accept, listen, accept4 */
+}
+
 static __always_inline bool becomes_watched(struct registers *r, long ret) {
   u16 family = 0;
-  switch (r->orig_ax) {
-  case 50: /* listen */
-    return ret == 0;
-  case 43: case 288:
+  if (r->orig_ax != 42)
     return ret >= 0;
-  case 42:
-    bpf_probe_read_user(&family, sizeof(family), (void *)r->si);
-    return (ret == 0 || ret == -EINPROGRESS) && (family == AF_INET || family == AF_INET6);
+  bpf_probe_read_user(&family, sizeof(family), (void *)r->si);
+  return (ret == 0 || ret == -EINPROGRESS) && (family == AF_INET || family == AF_INET6);
+}
+
+/* The calls that `finish` looks at. */
+static __always_inline bool matters(u64 number) {
+  switch (number) {
+  case 0: case 1: case 3: case 19: case 20: case 32: case 33: case 40: case 42: case 43: case 44: case 45: case 46:
+  case 47: case 48: case 72: case 202: case 275: case 288: case 292: case 299: case 307: case 327: case 328: case 436:
+    return true;
   }
   return false;
-}
-
-static __always_inline int leave_call(u64 ctx, struct registers *r, long ret) {
-  u32 tgid = bpf_get_current_pid_tgid() >> 32;
-  struct watch *w = watched.lookup(&tgid);
-  if (!w) {
-    if (!becomes_watched(r, ret) || !(w = watch_process(tgid)))
-      return 0;
-  }
-  return finish(ctx, tgid, w, r, ret);
-}
-
-/* The beginning of a close or a futex call. */
-static __always_inline int begin_call(struct registers *r) {
-  u64 thread = bpf_get_current_pid_tgid();
-  u32 tgid = thread >> 32;
-  struct watch *w = watched.lookup(&tgid);
-  if (!w)
-    return 0;
-  if (r->orig_ax == 3)
-    forget(w, tgid, r->di);
-  else
-    begin_futex(thread, r);
-  return 0;
 }
 
 #ifndef FROM_TRACEPOINTS
 
 int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
   struct registers r;
+  u32 tgid = bpf_get_current_pid_tgid() >> 32;
+  struct watch *w = watched.lookup(&tgid);
   u64 saved = ctx->args[0];
   long ret = (long)ctx->args[1];
-  bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
-  return leave_call((u64)ctx, &r, ret);
-}
-
-int on_sys_enter(struct bpf_raw_tracepoint_args *ctx) {
-  struct registers r;
-  u64 saved = ctx->args[0], number = ctx->args[1];
-  if (number != 3 /* close */ && number != 202 /* futex */)
+  bpf_probe_read_kernel(&r.orig_ax, sizeof(r.orig_ax), (void *)(saved + R10_IN_PT_REGS + 8 * 8));
+  if (w ? !matters(r.orig_ax) : !may_become_watched(r.orig_ax))
     return 0;
   bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
-  return begin_call(&r);
+  if (!w && (!becomes_watched(&r, ret) || !(w = watch_process(tgid))))
+    return 0;
+  return finish((u64)ctx, tgid, w, &r, ret);
 }
 
 #else
@@ -685,39 +652,30 @@ struct exit_event { u64 common; s64 id; s64 ret; };
 int on_sys_enter(struct enter_event *ctx) {
   u64 thread = bpf_get_current_pid_tgid();
   u32 tgid = thread >> 32;
+  if (!(watched.lookup(&tgid) ? matters(ctx->id) : may_become_watched(ctx->id)))
+    return 0;
   struct registers r = {};
   r.di = ctx->args[0];
   r.si = ctx->args[1];
   r.dx = ctx->args[2];
   r.r10 = ctx->args[3];
   r.orig_ax = ctx->id;
-  switch (ctx->id) {
-  case 3: /* close */
-    return begin_call(&r);
-  case 202: /* futex */
-    begin_call(&r);
-  case 42: case 43: case 50: case 288:
-    break;
-  case 0: case 1: case 19: case 20: case 32: case 33: case 40: case 44: case 45: case 46: case 47: case 48: case 72:
-  case 275: case 292: case 299: case 307: case 327: case 328: case 425: case 436:
-    if (watched.lookup(&tgid))
-      break;
-    return 0;
-  default:
-    return 0;
-  }
   arguments.update(&thread, &r);
   return 0;
 }
 
 int on_sys_exit(struct exit_event *ctx) {
   u64 thread = bpf_get_current_pid_tgid();
+  u32 tgid = thread >> 32;
   struct registers *kept = arguments.lookup(&thread), r;
   if (!kept)
     return 0;
   r = *kept;
   arguments.delete(&thread);
-  return r.orig_ax == ctx->id ? leave_call((u64)ctx, &r, ctx->ret) : 0;
+  struct watch *w = watched.lookup(&tgid);
+  if (r.orig_ax != ctx->id || (!w && (!becomes_watched(&r, ctx->ret) || !(w = watch_process(tgid)))))
+    return 0;
+  return finish((u64)ctx, tgid, w, &r, ctx->ret);
 }
 
 #endif
@@ -896,7 +854,7 @@ int on_exec(struct bpf_raw_tracepoint_args *ctx) {
 int on_exit(struct bpf_raw_tracepoint_args *ctx) {
   u64 thread = bpf_get_current_pid_tgid();
   u32 tgid = thread >> 32, tid = thread;
-  futex_waits.delete(&tid);
+  threads.delete(&tid);
   if (tgid != tid)
     return 0;
   struct watch *w = watched.lookup(&tgid);
@@ -905,5 +863,21 @@ int on_exit(struct bpf_raw_tracepoint_args *ctx) {
     w->connections = 0;
     w->exited = 1;
   }
+  return 0;
+}
+
+/* A thread leaves its CPU: by itself, since what is preempted waits for nothing. */
+int on_switch(struct bpf_raw_tracepoint_args *ctx) {
+  u64 id = bpf_get_current_pid_tgid();
+  u32 tgid = id >> 32, tid = id;
+  if (ctx->args[0] /* preempted */ || !watched.lookup(&tgid))
+    return 0;
+  struct thread *t = threads.lookup(&tid);
+  if (t) {
+    t->off_ns = bpf_ktime_get_ns();
+    return 0;
+  }
+  struct thread first = {.off_ns = bpf_ktime_get_ns(), .tgid = tgid};
+  threads.update(&tid, &first);
   return 0;
 }

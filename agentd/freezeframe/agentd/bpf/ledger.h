@@ -31,8 +31,7 @@ enum head_state { FREE = 0, FILLING = 1, TAKEN = 2 };
 #define HEAD_GAP 0x40     /* the head of the last request has a part that was not copied */
 
 /* Of a process. */
-#define USES_IO_URING 0x01
-#define CLOSED_RANGE 0x02 /* descriptors were closed without a close each */
+#define CLOSED_RANGE 0x01 /* descriptors were closed without a close each */
 
 /* One watched process. */
 struct watch {
@@ -55,6 +54,9 @@ struct descriptor {
 struct reference {
   u64 connection;
   u64 generation;
+  /* A connection that was opened while the entry of another had this number: the close of that other one, which freed
+     the number, has not returned yet. */
+  u64 close_to_come;
 };
 
 /* One connection as one process sees it. */
@@ -120,18 +122,14 @@ struct stream_state {
   u64 answered_ns; /* first frame of the answer; 0 = none yet */
 };
 
-/* One thread that waits for a futex. */
-struct futex_wait {
-  u64 entered_ns;
-  u64 address;
-  u64 timeout_ns; /* NO_TIMEOUT, SOME_TIMEOUT, or how long it waits at most */
-  u32 tgid;
-  u32 operation; /* without flags */
-};
-
-#define NO_TIMEOUT 0
-#define SOME_TIMEOUT 1
 #define WAKERS 4
+
+/* One thread of a watched process. */
+struct thread {
+  u64 off_ns; /* when it last left its CPU by itself, that is, began to wait */
+  u32 tgid;
+  u32 pad;
+};
 
 struct futex {
   u64 address;
@@ -158,7 +156,6 @@ struct control {
 enum counter {
   REQUESTS,
   RESPONSES,
-  CALLS,
   LOST_REQUESTS,    /* seen on a connection that found no room */
   LOST_CONNECTIONS, /* no room, or over the quota of its process */
   LOST_HEADS,       /* no free head, or over the quota: method and path of one message are not known */

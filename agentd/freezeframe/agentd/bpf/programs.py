@@ -8,6 +8,7 @@ from freezeframe.agentd.bpf.loader import Attachment, ProgramFile
 _LIFE = (
     Attachment(function="on_exec", point="raw:sched_process_exec"),
     Attachment(function="on_exit", point="raw:sched_process_exit"),
+    Attachment(function="on_switch", point="raw:sched_switch"),
 )
 
 _CONTINUATIONS = ("on_frames", "on_head")
@@ -29,7 +30,6 @@ LEDGER = ProgramFile(
     file="ledger.bpf.c",
     attachments=(
         *_LIFE,
-        Attachment(function="on_sys_enter", point="raw:sys_enter"),
         Attachment(function="on_sys_exit", point="raw:sys_exit"),
     ),
     defines=SIZES,

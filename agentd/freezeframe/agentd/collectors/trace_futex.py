@@ -1,11 +1,10 @@
 """trace_futex: threads that wait for a futex, since when, and who woke others at the same address.
 
-Asks the recorder, which follows futex calls of processes with connections (eBPF on system calls); a wait that began
-before it was armed comes from /proc/PID/task/TID/syscall, with an age of "at least" the recorder's; so do all waits,
-without an age, where there is no recorder. Privilege: that of
-the recorder (CAP_BPF, CAP_PERFMON); CAP_SYS_PTRACE for older waits. Cost: one question, and 10 microseconds per thread
-of the targets. Cannot see: futex_waitv, waits of processes that never had a connection but for those in progress,
-spinning before the wait.
+Reads /proc/PID/task/TID/syscall for the wait in progress (address, operation, whether it has a timeout) and asks the
+recorder when the thread left its CPU, and what went on at each address (eBPF on futex calls and context switches of
+processes with connections). A wait that began before the recorder was armed has an age of "at least" the recorder's;
+without a recorder waits have no age. Privilege: CAP_SYS_PTRACE; that of the recorder (CAP_BPF, CAP_PERFMON). Cost: one
+question, and 10 microseconds per thread. Cannot see: futex_waitv, spinning before a wait, how long a timeout is.
 
 Records hold: FutexWait of the targets; FutexAddress of those with the longest total wait.
 """
@@ -13,6 +12,7 @@ Records hold: FutexWait of the targets; FutexAddress of those with the longest t
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
@@ -33,7 +33,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     timeout_s = max(0.1, min(_TIMEOUT_S, job.deadline_ms / 1000 * 0.5))
     missing: recorder.RecorderError | None = None
     now_ns, armed_ms = 0, None
-    records: dict[str, list[list[Any]]] = {"waits": [], "addresses": []}
+    records: dict[str, list[list[Any]]] = {"switched_out": [], "addresses": []}
     try:
         answer = recorder.ask(host.recorder, "futexes", timeout_s=timeout_s)
         now_ns, records = answer.state["now_ns"], answer.records
@@ -41,37 +41,25 @@ def collect(job: Job, host: Host, report: Report) -> None:
     except recorder.RecorderError as error:
         missing = error
     pids = {target.pid for target in job.targets}
-    waits = {each[1]: _wait(each, now_ns) for each in records["waits"] if each[0] in pids}
+    waited = {tid: max(0.0, (now_ns - off_ns) / 1e6) for tid, off_ns in records["switched_out"]}
+    waits: list[FutexWait] = []
     for target in job.targets:
         report.doing(f"reading {host.proc(target.pid, 'task')}")
         for tid in _threads(host, target.pid):
-            if tid not in waits:
-                older = _older_wait(host, target.pid, tid, armed_ms)
-                if older is not None:
-                    waits[tid] = older
+            wait = _wait(host, target.pid, tid)
+            if wait is not None:
+                since_ms = waited.get(tid, armed_ms)
+                waits.append(replace(wait, since_ms=since_ms, at_least=since_ms is not None and tid not in waited))
         report.done(target.pid)
     waiters: dict[tuple[int, str], int] = {}
-    for each in waits.values():
+    for each in waits:
         waiters[each.pid, each.address] = waiters.get((each.pid, each.address), 0) + 1
     addresses = tuple(_address(each, now_ns, waiters) for each in records["addresses"] if each[0] in pids)
-    all_waits = tuple(waits.values())
-    for start in range(0, len(all_waits), _BATCH):
-        report.part(Snapshot(futex_waits=all_waits[start : start + _BATCH]))
+    for start in range(0, len(waits), _BATCH):
+        report.part(Snapshot(futex_waits=tuple(waits[start : start + _BATCH])))
     report.part(Snapshot(futex_addresses=addresses))
     if missing is not None:
         raise UnavailableError(f"{missing}: only which threads wait now is known", missing.hint) from missing
-
-
-def _wait(record: list[Any], now_ns: int) -> FutexWait:
-    pid, tid, address, operation, since_ns, timeout_ns = record
-    return FutexWait(
-        pid=pid,
-        tid=tid,
-        address=f"{address:x}",
-        operation=operation,
-        since_ms=max(0.0, (now_ns - since_ns) / 1e6),
-        timeout_ms=timeout_ns / 1e6 if timeout_ns >= 0 else None,
-    )
 
 
 def _address(record: list[Any], now_ns: int, waiters: dict[tuple[int, str], int]) -> FutexAddress:
@@ -96,8 +84,8 @@ def _threads(host: Host, pid: int) -> list[int]:
         return []
 
 
-def _older_wait(host: Host, pid: int, tid: int, armed_ms: float | None) -> FutexWait | None:
-    """Give the wait of a thread that the recorder did not see begin; None when it does not wait."""
+def _wait(host: Host, pid: int, tid: int) -> FutexWait | None:
+    """Give the wait that a thread is in; None when it is in none."""
     try:
         with open(host.proc(pid, "task", tid, "syscall"), encoding="ascii") as stream:
             words = stream.read().split()
@@ -113,8 +101,7 @@ def _older_wait(host: Host, pid: int, tid: int, armed_ms: float | None) -> Futex
         tid=tid,
         address=f"{int(words[1], 16):x}",
         operation=_OPERATIONS[operation],
-        since_ms=armed_ms,
-        at_least=True,
+        timed=int(words[4], 16) != 0,
     )
 
 

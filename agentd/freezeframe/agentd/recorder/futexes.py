@@ -1,31 +1,19 @@
-"""Futex waits of watched processes: those in progress, and what went on at each address."""
+"""Futexes of watched processes: what went on at each address; and when each of their threads last began to wait.
+
+A wait in progress has no end that a program could see: the threads' own files in /proc say which wait it is, and
+`switched_out` since when.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from freezeframe.agentd.bpf import layout
-from freezeframe.agentd.bpf.layout import FutexState, FutexWait
+from freezeframe.agentd.bpf.layout import FutexState
 from freezeframe.agentd.bpf.loader import Loaded
 
-_OPERATIONS = {0: "wait", 6: "lock_pi", 9: "wait_bitset", 11: "wait_requeue_pi", 13: "lock_pi2"}
-_NO_TIMEOUT, _SOME_TIMEOUT = 0, 1
 # The addresses that are told: those with the longest total wait.
 _MOST = 2_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """One thread that waits now. Times are CLOCK_MONOTONIC nanoseconds."""
-
-    pid: int
-    tid: int
-    address: int
-    # "wait", "wait_bitset", "lock_pi" ...
-    operation: str
-    since_ns: int
-    # How long it waits at most; -1 = for ever, -2 = that is not known.
-    timeout_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,25 +37,16 @@ class Futexes:
 
     def __init__(self, loaded: Loaded) -> None:
         """Take the maps."""
-        self._waits = loaded.maps["futex_waits"]
+        self._threads = loaded.maps["threads"]
         self._futexes = loaded.maps["futexes"]
 
-    def waits(self) -> list[Wait]:
-        """All waits in progress."""
-        found = []
-        for key, value in self._waits.items():
-            wait = FutexWait._make(layout.FUTEX_WAIT.unpack(value))
-            limit = wait.timeout_ns
-            found.append(
-                Wait(
-                    pid=wait.tgid,
-                    tid=layout.PID.unpack(key)[0],
-                    address=wait.address,
-                    operation=_OPERATIONS.get(wait.operation, str(wait.operation)),
-                    since_ns=wait.entered_ns,
-                    timeout_ns=-1 if limit == _NO_TIMEOUT else -2 if limit == _SOME_TIMEOUT else limit - 2,
-                )
-            )
+    def switched_out(self) -> dict[int, int]:
+        """Thread -> when it last left its CPU by itself, CLOCK_MONOTONIC nanoseconds; it may run again."""
+        found = {}
+        for key, value in self._threads.items():
+            off_ns, _pid = layout.THREAD.unpack(value)
+            if off_ns:
+                found[layout.PID.unpack(key)[0]] = off_ns
         return found
 
     def addresses(self) -> list[Address]:

@@ -174,7 +174,7 @@ class Ledger:
             number = layout.ID.pack(self._seeded)
             self._connections.put(number, _seen_late(pid, fd, generation))
             entered.append((layout.DESCRIPTOR.pack(pid, fd), number))
-            self._descriptors.put(entered[-1][0], number + _U64.pack(generation))
+            self._descriptors.put(entered[-1][0], number + _U64.pack(generation) + bytes(8))
         if not self._watched.put(key, layout.WATCH.pack(generation, 0, 0, 0, 0, len(entered), 0, 0, 0), NO_EXIST):
             # It opened a connection just now, and is watched from there on.
             for descriptor, number in entered:
@@ -207,10 +207,15 @@ class Ledger:
             elif connection.tgid in ranges and not self._is_open(connection):
                 self._delete(number, connection)
                 removed[connection.tgid] = removed.get(connection.tgid, 0) + 1
+            elif exchange.flights(connection, self._known.get(number, _NOTHING), ()):
+                entries += 1
+                if not self._is_open(connection):
+                    # Closed in a way that no system call tells, such as by io_uring.
+                    self._delete(number, connection)
+                    removed[connection.tgid] = removed.get(connection.tgid, 0) + 1
             else:
                 entries += 1
-                if not exchange.flights(connection, self._known.get(number, _NOTHING), ()):
-                    idle.append((max(connection.in_ns, connection.out_ns, connection.opened_ns), number, connection))
+                idle.append((max(connection.in_ns, connection.out_ns, connection.opened_ns), number, connection))
         self._make_room(entries, idle, removed)
         for pid in gone:
             self._watched.drop(layout.PID.pack(pid))
@@ -244,6 +249,8 @@ class Ledger:
     def _is_open(self, connection: Connection) -> bool:
         try:
             return os.readlink(f"{self._proc}/{connection.tgid}/fd/{connection.fd}").startswith("socket:")
+        except PermissionError:
+            return True
         except OSError:
             return False
 

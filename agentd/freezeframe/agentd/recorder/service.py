@@ -231,8 +231,8 @@ class Recorder:
             return {"error": self._why_not[0], "hint": self._why_not[1]}, None
         state: dict[str, Any] = {"now_ns": time.monotonic_ns(), "armed_ns": ledger.armed_ns}
         if what == "futexes":
-            waits = [astuple(each) for each in self._futexes.waits()]
-            return state, {"waits": waits, "addresses": [astuple(each) for each in self._futexes.addresses()]}
+            addresses = [astuple(each) for each in self._futexes.addresses()]
+            return state, {"switched_out": list(self._futexes.switched_out().items()), "addresses": addresses}
         records: object
         if what == "requests":
             flights = [astuple(flight) for flight in ledger.in_flight()]

@@ -21,8 +21,8 @@ class FutexWait:
     since_ms: float | None = None
     # True when it may be longer: it began before the recorder was armed.
     at_least: bool = False
-    # How long it waits at most, milliseconds; absent when for ever, or unknown.
-    timeout_ms: float | None = None
+    # True when it ends by itself after some time.
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def _waits(snapshot: Snapshot) -> Table:
         Column(title="ADDRESS"),
         Column(title="OPERATION"),
         Column(title="WAITS", right=True),
-        Column(title="AT MOST", right=True),
+        Column(title="TIMEOUT"),
     )
     rows = tuple(
         (
@@ -56,7 +56,7 @@ def _waits(snapshot: Snapshot) -> Table:
             each.address,
             each.operation or NOTHING,
             ("at least " if each.at_least else "") + optional(each, "since_ms", units.age),
-            optional(each, "timeout_ms", units.age),
+            "yes" if each.timed else "no",
         )
         for each in sorted(snapshot.futex_waits, key=lambda each: -each.since_ms)
     )

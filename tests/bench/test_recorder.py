@@ -1,0 +1,297 @@
+"""What the recorder costs those it watches, and what it needs itself. Each pair of numbers is of interleaved runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from freezeframe.agentd.bpf import loader, programs
+from freezeframe.agentd.recorder.ledger import Ledger
+from tests.bed.bed import Bed
+from tests.bench.results import record
+from tests.kernel.test_recorder import recorder_of, times_armed
+from tests.support.children import PROGRAMS
+from tests.support.daemon import running_daemon
+
+pytestmark = [pytest.mark.needs("root", "kernel", "e2e", "bench", "gcc"), pytest.mark.timeout(900)]
+
+ROUNDS = 7
+ROUND_S = 4.0
+
+
+@contextlib.contextmanager
+def armed(directory: Path) -> Iterator[Ledger]:
+    """All that the recorder loads, with its sweeps left to the caller."""
+    directory.chmod(0o700)
+    ledger = Ledger(loader.load(programs.LEDGER, str(directory)))
+    others = [loader.load(each, str(directory)) for each in (programs.SOCKETS, programs.URING)]
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+        for each in others:
+            each.close()
+
+
+def cpu_ns(pid: int) -> int:
+    """Time on a CPU of all threads of a process that live."""
+    total = 0
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[0])
+    return total
+
+
+def spend(seconds: float, ledger: Ledger | None) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.25)
+        if ledger is not None:
+            ledger.sweep()
+            ledger.prune()
+
+
+def interleaved(directory: Path, measure: Callable[[Ledger | None], tuple[float, float]]) -> tuple[float, float, str]:
+    """Medians of CPU per request without and with, and of the throughput in words."""
+    without, with_it = [], []
+    for _ in range(ROUNDS):
+        without.append(measure(None))
+        with armed(directory) as ledger:
+            with_it.append(measure(ledger))
+    cpu = [statistics.median(each[0] for each in runs) for runs in (without, with_it)]
+    rate = [statistics.median(each[1] for each in runs) for runs in (without, with_it)]
+    ratios = [b[0] / a[0] - 1 for a, b in zip(without, with_it, strict=True)]
+    spread = f"single rounds {min(ratios):+.1%} to {max(ratios):+.1%}"
+    return cpu[0], cpu[1], f"{rate[0]:.0f} and {rate[1]:.0f} requests/s; {ROUNDS} interleaved rounds, {spread}"
+
+
+def test_the_cost_of_one_call(tmp_path: Path) -> None:
+    program = tmp_path / "call_cost"
+    subprocess.run(["gcc", "-O2", "-w", "-o", program, PROGRAMS / "call_cost.c"], check=True)
+    kinds = {"other": "150 ns", "watched-other": "150 ns", "body": "500 ns", "exchange": "500 ns"}
+    for kind, bar in kinds.items():
+        command = [str(program), kind, "150"]
+        costs = []
+        for _ in range(3):
+            with armed(tmp_path), running(command) as ask:
+                with_it = ask()
+            with running(command) as ask:
+                costs.append(with_it - ask())
+        what = {
+            "other": "one other system call, process not watched",
+            "watched-other": "one other system call, process watched",
+            "body": "one read or write of a body",
+            "exchange": "one read or write that begins a request or an answer",
+        }[kind]
+        record(
+            f"recorder's cost of {what}",
+            f"{statistics.median(costs):.0f} ns",
+            f"<= {bar}",
+            "median of three differences, each of the best of 150 rounds of 20,000 calls",
+        )
+
+
+@contextlib.contextmanager
+def running(command: list[str]) -> Iterator[Callable[[], float]]:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+
+        def ask() -> float:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+
+
+def test_the_cost_to_the_real_router(tmp_path: Path) -> None:
+    with Bed.start(wedge="none", clients=60, tokens=4, gap_s=0.0, regular=True) as bed:
+        router = bed.pids.router
+
+        def measure(ledger: Ledger | None) -> tuple[float, float]:
+            spend(0.5, ledger)
+            done, cpu, begin = bed.truth().completed, cpu_ns(router), time.monotonic()
+            spend(ROUND_S, ledger)
+            count = bed.truth().completed - done
+            return (cpu_ns(router) - cpu) / count / 1000, count / (time.monotonic() - begin)
+
+        before, after, how = interleaved(tmp_path, measure)
+    record(
+        "recorder's cost to the real router, CPU time per request", f"{after / before - 1:+.1%} ({before:.0f} us)",
+        "<= 3 %", how,
+    )  # fmt: skip
+
+
+NGINX = """
+daemon off; master_process off; pid {folder}/pid; error_log stderr crit; events {{ worker_connections 256; }}
+http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; keepalive_requests 100000000;
+  server {{ listen 127.0.0.1:{port}; location / {{ return 200 "hello\\n"; }} }} }}
+"""
+GENERATOR = """
+import selectors, socket, sys, time
+port = int(sys.argv[1])
+data = b"GET / HTTP/1.1\\r\\nHost: a\\r\\nX-Request-Id: 12345678\\r\\n\\r\\n"
+wait = selectors.DefaultSelector()
+for _ in range(32):
+    sock = socket.create_connection(("127.0.0.1", port))
+    wait.register(sock, selectors.EVENT_READ)
+    sock.send(data)
+count = 0
+print("ready", flush=True)
+told = time.monotonic()
+while True:
+    for key, _ in wait.select():
+        key.fileobj.recv(4096)
+        key.fileobj.send(data)
+        count += 1
+    if time.monotonic() - told > 0.05:
+        told = time.monotonic()
+        sys.stdout.write(f"{count}\\n"); sys.stdout.flush()
+"""
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx here")
+def test_the_cost_to_nginx_with_a_tiny_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    (tmp_path / "conf").write_text(NGINX.format(folder=tmp_path, port=port))
+    with (
+        subprocess.Popen(["nginx", "-c", str(tmp_path / "conf"), "-p", str(tmp_path)]) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(server.terminate)
+        while not _listens(port):
+            time.sleep(0.05)
+        load = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", GENERATOR, str(port)], stdout=subprocess.PIPE)
+        )
+        stack.callback(load.kill)
+        assert load.stdout.readline() == b"ready\n"
+
+        def count() -> int:
+            """The last number that it told."""
+            lines = b""
+            while not lines.endswith(b"\n") or not lines:
+                select.select([load.stdout], [], [])
+                lines = os.read(load.stdout.fileno(), 1 << 20)
+            return int(lines.split()[-1])
+
+        directory = tmp_path / "private"
+        directory.mkdir()
+
+        def measure(ledger: Ledger | None) -> tuple[float, float]:
+            spend(0.5, ledger)
+            done, cpu, begin = count(), cpu_ns(server.pid), time.monotonic()
+            spend(ROUND_S, ledger)
+            made = count() - done
+            return (cpu_ns(server.pid) - cpu) / made / 1000, made / (time.monotonic() - begin)
+
+        before, after, how = interleaved(directory, measure)
+    record(
+        "recorder's cost to nginx with a tiny answer, CPU time per request",
+        f"{after / before - 1:+.1%} ({before:.1f} us)", "worst case, told", how,
+    )  # fmt: skip
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_dump_of_ten_thousand_connections(tmp_path: Path) -> None:
+    command = [sys.executable, str(PROGRAMS / "flood.py"), "5000", "0"]
+    with armed(tmp_path) as ledger, contextlib.ExitStack() as stack:
+        process = stack.enter_context(
+            subprocess.Popen(["sh", "-c", 'ulimit -n 20000 && exec "$@"', "-", *command],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )  # fmt: skip
+        stack.callback(process.kill)
+        assert process.stdout.readline() == "ready\n"
+        assert sum(each.tgid == process.pid for each in ledger.connections().values()) == 10_000
+        times = []
+        for _ in range(9):
+            begin = time.perf_counter()
+            ledger.in_flight()
+            times.append((time.perf_counter() - begin) * 1000)
+    record("dump of 10,000 connections", f"{statistics.median(times):.0f} ms", "<= 150 ms", "median of nine")
+
+
+def test_the_idle_agent_on_a_host_with_two_thousand_processes(tmp_path: Path) -> None:
+    del tmp_path
+    crowd = subprocess.Popen(
+        [sys.executable, "-c",
+         ("import os, signal\nfor _ in range(2000):\n    if os.fork() == 0:\n        signal.pause()\n"
+          "print('ready', flush=True)\nsignal.pause()")],
+        stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert crowd.stdout.readline() == b"ready\n"
+        with running_daemon() as agent:
+            while not times_armed(agent):
+                time.sleep(0.1)
+            time.sleep(20)
+            pids = [agent.pid, *map(int, Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split())]
+            # Workers that come and go are in their parent's account once they are reaped.
+            before, begin = sum(map(family_cpu_s, pids)), time.monotonic()
+            time.sleep(60)
+            cpu = (sum(map(family_cpu_s, pids)) - before) / (time.monotonic() - begin)
+            kib = sum(pss_kib(pid) for pid in pids)
+            recorder_kib = pss_kib(recorder_of(agent))
+            locked = locked_bytes(recorder_of(agent))
+    finally:
+        os.killpg(crowd.pid, 9)
+        crowd.wait(30)
+        crowd.stdout.close()
+    record("idle agent, 2,000 processes, CPU", f"{cpu:.2%} of a core", "<= 1 %", "60 s, recorder armed")
+    record(
+        "idle agent, 2,000 processes, PSS and locked memory", f"{kib / 1024 + locked / 2**20:.0f} MB", "<= 300 MB",
+        f"PSS {kib / 1024:.0f} MB, of the recorder {recorder_kib / 1024:.0f} MB; locked {locked / 2**20:.0f} MB",
+    )  # fmt: skip
+
+
+def family_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def pss_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def locked_bytes(pid: int) -> int:
+    total = 0
+    for name in os.listdir(f"/proc/{pid}/fdinfo"):
+        for line in Path(f"/proc/{pid}/fdinfo/{name}").read_text().splitlines():
+            if line.startswith("memlock:"):
+                total += int(line.split()[1])
+    return total
+
+
+def test_the_compiler_s_memory_is_not_the_recorder_s(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    code = (
+        "import resource, sys\n"
+        "from freezeframe.agentd.bpf import loader, programs\n"
+        "loader.load(programs.LEDGER, sys.argv[1])\n"
+        "for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF): print(resource.getrusage(who).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    compiler, holder = (int(each) / 1024 for each in done.stdout.split())
+    record(
+        "resident memory while the programs are compiled", f"{compiler:.0f} MB", "told",
+        f"of the compiling process, which ends; who holds the programs has {holder:.0f} MB",
+    )  # fmt: skip
