@@ -40,7 +40,7 @@ struct watch {
   u64 requests;    /* since it is watched: begun, on all its connections */
   u64 responses;   /* the same of answers */
   u64 lost;        /* requests on connections that found no room */
-  u32 connections; /* entries it has now */
+  s32 connections; /* entries it has now, about: user space corrects it beside us */
   u32 heads;       /* heads it took in that sweep */
   u32 flags;
   u32 exited;

@@ -194,7 +194,7 @@ class Ledger:
         gone = {pid for pid, watch in watched.items() if watch.exited or not os.path.exists(f"{self._proc}/{pid}")}
         ranges = {pid for pid, watch in watched.items() if watch.flags & layout.CLOSED_RANGE} - gone
         self._pruned += 1
-        full = sum(watch.connections for watch in watched.values()) > layout.MAX_CONNECTIONS * _FULL_SHARE
+        full = sum(max(0, watch.connections) for watch in watched.values()) > layout.MAX_CONNECTIONS * _FULL_SHARE
         if not gone and not ranges and not full and self._pruned % _PRUNE_ALL:
             return
         idle: list[tuple[int, int, Connection]] = []
@@ -259,7 +259,7 @@ class Ledger:
         watched = self.watched()
         return {
             "processes": len(watched),
-            "connections": sum(watch.connections for watch in watched.values()),
+            "connections": sum(max(0, watch.connections) for watch in watched.values()),
             "max_connections": layout.MAX_CONNECTIONS,
         }
 
