@@ -72,7 +72,7 @@ def test_a_damaged_file_shows_in_doctor_and_list(tmp_path: Path) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = tmp_path / "small"
     mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)], check=True)
     try:
         yield mount
     finally:
