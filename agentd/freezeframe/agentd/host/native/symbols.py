@@ -150,8 +150,10 @@ class SymbolCache:
             return
         # A cache: where it cannot be written, the next look builds it again.
         with suppress(OSError):
-            if not os.path.isdir(self._folder):
-                os.mkdir(self._folder, 0o700)
+            # The state's folder, too: before the first capture is kept there is none.
+            for folder in (os.path.dirname(self._folder), self._folder):
+                if not os.path.isdir(folder):
+                    os.mkdir(folder, 0o700)
             temporary = f"{self._folder}/{name}.{os.getpid()}"
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "wb") as file:
