@@ -59,6 +59,13 @@ def test_a_host_that_has_everything(tmp_path: Path) -> None:
     assert named["py-spy"].detail.startswith(importlib.metadata.version("py-spy"))
 
 
+def test_tracefs_that_is_not_mounted_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "sys/kernel/tracing").mkdir(parents=True)
+    tracefs = by_name(probe(root=str(tmp_path), euid=0))["tracefs"]
+    assert tracefs.state is State.LIMITED
+    assert tracefs.detail.startswith("not mounted: the recorder mounts it for itself")
+
+
 def test_a_user_without_anything(tmp_path: Path) -> None:
     found = by_name(probe(root=str(tmp_path), euid=1000, version=missing, bcc_paths=[]))
     for name, state in (

@@ -193,6 +193,14 @@ def _tracefs(root: str) -> Capability:
     for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
         if os.access(os.path.join(root, path, "events"), os.R_OK):
             return Capability(name="tracefs", state=State.PRESENT, detail=f"/{path}")
+    if os.path.isdir(os.path.join(root, "sys/kernel/tracing")):
+        return Capability(
+            name="tracefs",
+            state=State.LIMITED,
+            detail="not mounted: the recorder mounts it for itself where it may (CAP_SYS_ADMIN), "
+            "else closes and resets of connections are not traced",
+            hint="mount -t tracefs tracefs /sys/kernel/tracing",
+        )
     return Capability(
         name="tracefs",
         state=State.ABSENT,
