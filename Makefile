@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check e2e bench pythons floors proto clean
+.PHONY: setup demo test check e2e engines bench pythons floors proto clean
 
 setup: $(VENV)/.ready
 
@@ -40,6 +40,13 @@ demo: setup
 # Every wedge on both routers ten times, with an agent from before and one from after; every healthy state ten times.
 e2e: setup
 	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_STRICT=1 FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
+
+# Every wedge of real vLLM and SGLang on the CPU once; 1 GB to download, 4 GB on disk, 6 GB of memory.
+engines: setup .venv-sglang/.ready
+	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_ENGINES=1 $(BIN)/python -m pytest -q -s tests/engines
+
+.venv-sglang/.ready: tests/engines/setup.sh
+	sh tests/engines/setup.sh
 
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
 bench: setup

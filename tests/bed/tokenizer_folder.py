@@ -10,10 +10,10 @@ SPECIAL = ("[UNK]", "<s>", "</s>")
 WORDS = 64
 
 
-def write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path, *, words: int = WORDS) -> None:
     """Write tokenizer.json and tokenizer_config.json of a word-level tokenizer into `folder`."""
-    folder.mkdir()
-    vocabulary = {word: number for number, word in enumerate([*SPECIAL, *(f"t{n}" for n in range(WORDS))])}
+    folder.mkdir(exist_ok=True)
+    vocabulary = {word: number for number, word in enumerate([*SPECIAL, *(f"t{n}" for n in range(words))])}
     added = [
         {
             "id": n,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
@@ -57,7 +58,15 @@ class Results:
 
     def write(self) -> None:
         """Keep the table beside the tests."""
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
-        head = f"# Wedge x router, as `make e2e` measured it on {now}\n\n"
         share = f"Exact: {self.share_of_exact():.1%} of the captures of wedges.\n\n"
-        RESULTS.write_text(head + share + self.text() + "\n", encoding="utf-8")
+        write_part("Wedge x router", "make e2e", share + self.text())
+
+
+def write_part(title: str, command: str, text: str) -> None:
+    """Replace the part of RESULTS.md under this title, which `command` measured today; keep the others."""
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    parts = re.split(r"^(?=# )", old, flags=re.MULTILINE)
+    kept = [part.strip() for part in parts if part.strip() and not part.startswith(f"# {title},")]
+    own = f"# {title}, as `{command}` measured it on {now}\n\n{text.strip()}"
+    RESULTS.write_text("\n\n".join(sorted([*kept, own], reverse=True)) + "\n", encoding="utf-8")

@@ -89,6 +89,10 @@ def _bench() -> str | None:
     return None if os.environ.get("FREEZEFRAME_BENCH") else "measured by `make bench` only"
 
 
+def _engines() -> str | None:
+    return None if os.environ.get("FREEZEFRAME_ENGINES") else "run by `make engines` only"
+
+
 NEEDS: dict[str, Callable[[], str | None]] = {
     "root": _root,
     "kernel": _kernel,
@@ -104,6 +108,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "journal": _journal,
     "nat": _nat,
     "bench": _bench,
+    "engines": _engines,
 }
 
 
