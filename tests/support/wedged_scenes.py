@@ -59,6 +59,7 @@ def silent_decode() -> Scene:
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.owed(router, decode, 30, age_ms=3_000)
     scene.gauges(prefill, bootstrap=30)
+    scene.wakes(prefill.scheduler, 45)
     scene.gauges(decode)
     return scene
 

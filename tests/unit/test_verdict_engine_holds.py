@@ -39,16 +39,34 @@ def test_silent_decode_of_a_pair_while_prefill_waits_for_it():
     scene, router, prefill, decode = pair()
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.gauges(prefill, bootstrap=30)
+    scene.wakes(prefill.scheduler, 45)
     verdict = scene.verdict()
     assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HANDOFF, "decode", (decode.http,))
 
 
 def test_silent_prefill_of_a_pair_while_decode_waits_for_it():
-    scene, router, prefill, _ = pair(prealloc=30)
+    scene, router, prefill, decode = pair(prealloc=30)
     scene.owed(router, prefill, 30, age_ms=3_000)
     scene.gauges(prefill)
+    scene.wakes(decode.scheduler, 45)
     verdict = scene.verdict()
     assert (verdict.code, verdict.hop, verdict.holder_pids) == (Code.ENGINE_HANDOFF, "prefill", (prefill.http,))
+
+
+def test_near_miss_queues_of_a_pair_that_may_be_those_of_a_moment_before():
+    """What prefill kept before it became idle, and what decode had not before it got requests that it cannot start."""
+    for age_ms, code in ((4_000, Code.UNDETERMINED), (60_000, Code.ENGINE_HANDOFF)):
+        scene = Scene()
+        harness, router = scene.client(), scene.router()
+        prefill, decode = scene.engine("prefill"), scene.engine("decode")
+        scene.owed(harness, router, 30, age_ms=age_ms)
+        scene.owed(router, prefill, 30, age_ms=age_ms)
+        scene.owed(router, decode, 30, age_ms=age_ms)
+        scene.gauges(prefill, bootstrap=30)
+        scene.gauges(decode)
+        assert scene.verdict().code is code
+        scene.wakes(decode.scheduler, 45)
+        assert scene.verdict().code is Code.UNDETERMINED
 
 
 def test_silent_decode_after_prefill_has_answered():

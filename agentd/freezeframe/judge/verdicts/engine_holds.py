@@ -23,7 +23,7 @@ layer does not count as requests; an idle scheduler at 100 % CPU, which proves n
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.thresholds import TURNING_WAKES, slack
+from freezeframe.judge.correlate.thresholds import GAUGE_STALE_MS, TURNING_WAKES, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._intake import intake
 from freezeframe.judge.verdicts._legs import router_legs
@@ -126,7 +126,24 @@ def _turns_for(partner: Engine, engine: Engine) -> bool:
     A scheduler of SGLang sleeps its idle sleep of a second only when all its queues are empty; with a request in a
     queue of disaggregation its loop turns. Its gauges are not written in that state.
     """
-    return engine.asleep and partner.wakes_per_s is not None and partner.wakes_per_s >= TURNING_WAKES
+    return engine.asleep and _turns(partner)
+
+
+def _turns(engine: Engine) -> bool:
+    return engine.wakes_per_s is not None and engine.wakes_per_s >= TURNING_WAKES
+
+
+def _has_in_hand(partner: Engine, engine: Engine, age_ms: float | None) -> bool:
+    """Whether the partner's scheduler waits for this engine: seen by its loop, or said by its queues.
+
+    A scheduler that has become idle writes its gauges again within 30 s, one with a request in a queue of
+    disaggregation never: until the requests are older than that both sides' numbers may be those of another time.
+    """
+    if _turns_for(partner, engine):
+        return True
+    if not partner.gauges.handover or partner.asleep:
+        return False
+    return _turns(partner) or (age_ms is not None and age_ms >= GAUGE_STALE_MS)
 
 
 def _waits_for(partner: Engine, engine: Engine) -> Evidence:
@@ -167,8 +184,8 @@ def _partner(  # noqa: PLR0911
     if not both and owed:
         return None
     if both:
-        waits = [e for e in partners if (e.gauges.handover and not e.asleep) or _turns_for(e, engine)]
-        if not waits or not engine.accounted:
+        waits = [e for e in partners if _has_in_hand(e, engine, oldest(waiting))]
+        if not waits or not engine.accounted or _turns(engine):
             return None
         return [_waits_for(partner, engine) for partner in waits]
     if engine.kind == "prefill" and any(sends_both_legs(facts, router or 0) for router in routers):
