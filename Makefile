@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check e2e engines bench pythons floors proto clean
+.PHONY: setup demo test check e2e engines bench kernels pythons floors proto clean
 
 setup: $(VENV)/.ready
 
@@ -52,6 +52,11 @@ engines: setup .venv-sglang/.ready
 bench: setup
 	sh packaging/setup.sh --test --bench
 	FREEZEFRAME_BENCH=1 $(BIN)/python -m pytest -q -s tests/bench
+
+# The recorder under another kernel: that of the distribution, booted under qemu. Minutes: its processor is emulated.
+kernels: setup
+	sh packaging/setup.sh --kernels
+	FREEZEFRAME_REQUIRE=qemu $(BIN)/python -m pytest -q tests/kernel/test_older_kernel.py
 
 # Unit and contract tests and one real capture: on every CPython at hand; with the oldest releases that are admitted.
 pythons floors:

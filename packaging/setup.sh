@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
 #
-# setup.sh [--test] [--bench]   --test adds the programs that tests trace, --bench what only tests/bench compares with (gdb).
+# setup.sh [--test] [--bench] [--kernels]   --test adds the programs that tests trace, --bench what only tests/bench
+# compares with (gdb), --kernels what boots another kernel (qemu).
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
@@ -14,6 +15,7 @@ for option in "$@"; do
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         ;;
     --bench) packages="$packages gdb curl" ;;
+    --kernels) packages="$packages qemu-system-x86 busybox-static" ;;
     *)
         echo "setup.sh: unknown option $option" >&2
         exit 2

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support import guest
 from tests.support.router_log import JOURNAL_REMOTE
 
 
@@ -52,6 +53,10 @@ def _libpython() -> str | None:
     if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
         return "no Python headers here"
     return None if sysconfig.get_config_var("Py_ENABLE_SHARED") else "this Python has no shared library to link with"
+
+
+def _qemu() -> str | None:
+    return _root() or guest.lacks()
 
 
 def _rustc() -> str | None:
@@ -100,6 +105,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "e2e": _e2e,
     "fuse": _fuse,
     "gcc": _gcc,
+    "qemu": _qemu,
     "libpython": _libpython,
     "rustc": _rustc,
     "gdb": _gdb,

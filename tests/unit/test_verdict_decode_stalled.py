@@ -42,12 +42,18 @@ def test_answers_stalled_in_a_batch(kind):
     assert "get no token for 12 s" in verdict.summary
 
 
-def test_by_its_gauge_alone():
-    scene, engine = begun("decode")
-    scene.stack(engine.scheduler, ())
-    scene.gauges(engine, running=30)
-    verdict = scene.verdict()
-    assert (verdict.code, verdict.confidence) == (Code.DECODE_STALLED, Level.MEDIUM)
+def test_by_its_gauge_alone_when_that_was_written_of_late():
+    def verdict(age_ms):
+        scene, engine = begun("decode")
+        scene.stack(engine.scheduler, ())
+        scene.gauges(engine, running=30, age_ms=age_ms)
+        found = scene.verdict()
+        return found.code, found.confidence
+
+    assert verdict(2_000) == (Code.DECODE_STALLED, Level.MEDIUM)
+    assert verdict(20_000)[0] is Code.UNDETERMINED
+    # Over HTTP a value has no age: it may be from before.
+    assert verdict(None)[0] is Code.UNDETERMINED
 
 
 def test_near_miss_the_answers_may_be_idle_connections():

@@ -22,7 +22,9 @@ def stalled_batches(facts: Facts, code: Verdict.Code) -> tuple[Verdict, ...]:
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
-    runs_by_gauge = bool(gauges.running) and engine.busy is True
+    # What a gauge says may be over: it counts when its age is known, and is less than the requests have waited.
+    fresh = gauges.age_ms is not None and gauges.age_ms < LONG_MS
+    runs_by_gauge = bool(gauges.running) and engine.busy is True and fresh
     if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
         return None
     served = facts.to_server(*engine.http_pids)

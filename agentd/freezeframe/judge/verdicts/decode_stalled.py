@@ -2,7 +2,7 @@
 
 Proof, with two looks:
 - the main thread of the engine's scheduler, or of a worker of it, is in one place of one batch at both looks, or the
-  scheduler says that requests run and does not rest; and it counted no token in the window;
+  scheduler said of late that requests run and does not rest; and it counted no token in the window;
 - requests have waited for LONG_MS or longer: owed by its HTTP process, or answers that have begun and are quiet for
   longer than the HTTP server keeps an idle connection; some client has as many open;
 - all processes of the engine can run.
