@@ -26,7 +26,7 @@ from tests.support.daemon import running_daemon
 
 pytestmark = [pytest.mark.needs("root", "kernel", "e2e", "bench", "gcc"), pytest.mark.timeout(900)]
 
-ROUNDS = 7
+ROUNDS = int(os.environ.get("FREEZEFRAME_ROUNDS", "7"))
 ROUND_S = 4.0
 
 
@@ -211,22 +211,42 @@ def _listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
+OWING = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (20_000, 20_000))
+pairs = []
+with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    for number in range(5_000):
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        client.send(b"POST /v1/x HTTP/1.1\\r\\nX-Request-Id: id-%d\\r\\nContent-Length: 0\\r\\n\\r\\n" % number)
+        server.recv(4096)
+        pairs.append((client, server))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_a_dump_of_ten_thousand_connections(tmp_path: Path) -> None:
-    command = [sys.executable, str(PROGRAMS / "flood.py"), "5000", "0"]
     with armed(tmp_path) as ledger, contextlib.ExitStack() as stack:
-        process = stack.enter_context(
-            subprocess.Popen(["sh", "-c", 'ulimit -n 20000 && exec "$@"', "-", *command],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )  # fmt: skip
+        command = [sys.executable, "-c", OWING]
+        process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         stack.callback(process.kill)
-        assert process.stdout.readline() == "ready\n"
-        assert sum(each.tgid == process.pid for each in ledger.connections().values()) == 10_000
-        times = []
+        while not select.select([process.stdout], [], [], 0.1)[0]:
+            ledger.sweep()
+        assert process.stdout.readline() == b"ready\n"
+        spend(1.0, ledger)
+        cpu, wall = [], []
         for _ in range(9):
-            begin = time.perf_counter()
-            ledger.in_flight()
-            times.append((time.perf_counter() - begin) * 1000)
-    record("dump of 10,000 connections", f"{statistics.median(times):.0f} ms", "<= 150 ms", "median of nine")
+            begin, began = time.process_time(), time.perf_counter()
+            flights = [each for each in ledger.in_flight() if each.pid == process.pid]
+            wall.append((time.perf_counter() - began) * 1000)
+            cpu.append((time.process_time() - begin) * 1000)
+            assert len(flights) == 10_000
+    record(
+        "dump of 10,000 connections, a request in flight on each",
+        f"{statistics.median(wall):.0f} ms, {statistics.median(cpu):.0f} ms of CPU", "<= 150 ms", "median of nine",
+    )  # fmt: skip
 
 
 def test_the_idle_agent_on_a_host_with_two_thousand_processes(tmp_path: Path) -> None:
@@ -287,11 +307,12 @@ def test_the_compiler_s_memory_is_not_the_recorder_s(tmp_path: Path) -> None:
         "import resource, sys\n"
         "from freezeframe.agentd.bpf import loader, programs\n"
         "loader.load(programs.LEDGER, sys.argv[1])\n"
-        "for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF): print(resource.getrusage(who).ru_maxrss)"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     compiler, holder = (int(each) / 1024 for each in done.stdout.split())
     record(
         "resident memory while the programs are compiled", f"{compiler:.0f} MB", "told",
-        f"of the compiling process, which ends; who holds the programs has {holder:.0f} MB",
+        f"of the compiling process, which ends; who gets the programs had {holder:.0f} MB at most",
     )  # fmt: skip

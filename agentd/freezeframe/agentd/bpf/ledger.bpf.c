@@ -319,9 +319,17 @@ static __always_inline void keep_tail(struct connection *c, struct call *k) {
     *tail = (*tail >> (8 * n)) | (read << (8 * (8 - n)));
 }
 
-/* Bytes went over a descriptor. `socket_call` = the call works on sockets alone. */
+/* "GET / HTTP/1.0". */
+#define SHORTEST_HEAD 14
+
+/* Bytes went over a descriptor. */
 static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd, struct call *k) {
   u8 *bytes = k->start;
+  k->connection = find(w, tgid, fd);
+  struct connection *c = k->connection ? connections.lookup(&k->connection) : NULL;
+  /* No head is that short; what is, is an event descriptor. */
+  if (!c && k->bytes < SHORTEST_HEAD)
+    return;
   find_ends(k);
   u32 size = k->bytes < 15 ? k->bytes : 15;
   u32 n = k->first_len < size ? k->first_len : size, rest = size - n;
@@ -333,8 +341,6 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
   if (k->second && rest)
     bpf_probe_read_user(bytes + (n & 15), rest & 15, (void *)k->second);
   u8 what = k->first ? message_of(bytes) : OTHER_BYTES;
-  k->connection = find(w, tgid, fd);
-  struct connection *c = k->connection ? connections.lookup(&k->connection) : NULL;
   if (!c) {
     if (what == OTHER_BYTES) {
       __builtin_memset(k->start, 0, 16);
