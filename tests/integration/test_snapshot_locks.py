@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from freezeframe.agentd.collectors.snapshot_locks import SNAPSHOT_LOCKS
 from freezeframe.agentd.host import holders
 from freezeframe.judge.model import Confidence, Lock, Verdict
+from tests.support import report
 from tests.support.children import PROGRAMS, child
 from tests.support.compiled import c_program, rust_program
 from tests.support.judged import deadlocks_of
@@ -41,6 +43,16 @@ def judged(*command: str, tries: int = 20, stands: Callable[[list[Verdict], tupl
             if stands(found, locks) if stands else found:
                 break
         return found, locks, pids
+
+
+def test_two_looks_prove_it_over_the_window() -> None:
+    with scene(c_program("locks"), "ring") as [pid]:
+        report.until(lambda: len(deadlocks_of(pid)[0]) == 1)
+        kept = report.run(SNAPSHOT_LOCKS, [report.target(pid)], window_ms=200.0)
+    waiters = [waiter for lock in kept.gathered.records("locks") for waiter in lock.waiters]
+    assert len(waiters) == 3
+    assert all(waiter.steady and waiter.since_ms >= 200.0 for waiter in waiters)
+    assert kept.finished == [pid]
 
 
 def steady_kinds(locks: tuple[Lock, ...]) -> set[str]:

@@ -334,6 +334,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def test_of_very_many_threads_the_innermost_frames_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "_ALL_FRAMES", 40)
+    monkeypatch.setattr(look, "_ALL_STACKS_BYTES", 2 * 8192)
+    with waits("recurse", "mutex") as (pid, tids):
+        threads, _ = stacks_of(pid)
+    recursing = threads[tids["recurse"]]
+    assert len(recursing.frames) == 16
+    assert recursing.doubt == "cut off: only the 16 innermost frames were taken"
+    assert threads[tids["mutex"]].doubt == ""
+
+
 def test_two_looks_say_what_is_the_same() -> None:
     with waits("mutex") as (pid, tids):
         threads, kept = stacks_of(pid, window_ms=50.0)

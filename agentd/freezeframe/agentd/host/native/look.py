@@ -17,11 +17,15 @@ from freezeframe.agentd.host.native.libdw import Unwinder
 from freezeframe.agentd.host.native.machine import Machine, Registers
 from freezeframe.agentd.host.native.seize import SeizeError
 from freezeframe.agentd.host.native.task_iterator import Task, TaskIterator, moved
-from freezeframe.agentd.host.target_memory import TargetMemory
+from freezeframe.agentd.host.target_memory import MemoryLimitError, TargetMemory
 from freezeframe.judge.model import NativeFrame
 
-# Copied of each stack, from its innermost frame up; more is read page by page where a frame reaches beyond.
-STACK_BYTES = 64 * 1024
+# Copied of each stack, from its innermost frame up, and of all of a process's together; more is read page by page where
+# a frame reaches beyond.
+STACK_BYTES, _LEAST_STACK_BYTES = 64 * 1024, 8 * 1024
+_ALL_STACKS_BYTES = 96 * 1024 * 1024
+# Frames of one process: of 10,000 threads the innermost ones tell enough.
+_ALL_FRAMES, _LEAST_FRAMES = 150_000, 16
 _PAGE = 4096
 # Pages read one by one per thread.
 _PAGES = 256
@@ -123,13 +127,14 @@ def take(
 
 def _copy(tasks: list[Task], machine: Machine, space: AddressSpace, memory: TargetMemory) -> dict[int, Copy]:
     ranges, owners = [], []
+    most = max(_LEAST_STACK_BYTES, min(STACK_BYTES, _ALL_STACKS_BYTES // max(1, len(tasks))))
     for task in tasks:
         pointer = task.registers[machine.stack_pointer] or 0
         mapping = space.mapping_at(pointer)
         if mapping is None:
             continue  # mapped since: the next try may have it
         base = max(mapping.start, pointer - machine.red_zone)
-        ranges.append((base, min(STACK_BYTES, mapping.end - base)))
+        ranges.append((base, min(most, mapping.end - base)))
         owners.append(task)
     read = memory.read_many(ranges)
     return {
@@ -197,7 +202,10 @@ class Unwinding:
         if page not in self._pages:
             if len(self._pages) >= _PAGES:
                 return None
-            self._pages[page] = self._memory.read_many([(page, _PAGE)])[0]
+            try:
+                self._pages[page] = self._memory.read_many([(page, _PAGE)])[0]
+            except MemoryLimitError:
+                self._pages[page] = None  # the stack ends here
         data, inside = self._pages[page], address - page
         if data is None or inside > _PAGE - 8:
             return None
@@ -224,7 +232,8 @@ def stacks(
         seized = _seize(restless, machine, space, memory, seize)
         copies |= seized
         restless = {tid: task for tid, task in restless.items() if tid not in seized}
-    unwinding = Unwinding(machine, space, memory, frames=frames)
+    most = max(_LEAST_FRAMES, min(frames, _ALL_FRAMES // max(1, len(copies))))
+    unwinding = Unwinding(machine, space, memory, frames=most)
     found: dict[int, Stack] = {}
     strayed = []
     try:
