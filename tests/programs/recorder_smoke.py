@@ -17,8 +17,7 @@ from freezeframe.agentd.host.native import machine, task_iterator
 from freezeframe.agentd.recorder.ledger import Ledger
 
 REQUEST = (
-    b"POST /v1/chat/completions?key=s3cret HTTP/1.1\r\nHost: a\r\n"
-    b"X-Request-Id: smoke-1\r\nContent-Length: 0\r\n\r\n"
+    b"POST /v1/chat/completions?key=s3cret HTTP/1.1\r\nHost: a\r\nX-Request-Id: smoke-1\r\nContent-Length: 0\r\n\r\n"
 )
 
 

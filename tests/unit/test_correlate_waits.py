@@ -105,13 +105,12 @@ def test_every_thread_of_a_process_in_the_cycle() -> None:
     assert cycles(*locks, processes=(process(1), process(2, 2, 3))) == [[(1, 1), (2, 2)]]
 
 
-def test_the_interpreter_lock_of_python_threads() -> None:
-    threads = (
-        PythonThread(pid=1, tid=10, owns_gil=True),
-        PythonThread(pid=1, tid=11, waits_for_gil=True),
-        PythonThread(pid=2, tid=20, waits_for_gil=True),
-    )
-    assert cycles(lock(1, 10, 11), python_threads=threads) == [[(1, 10), (1, 11)]]
+def test_what_python_stacks_say_of_the_interpreter_lock_is_of_another_moment() -> None:
+    threads = (PythonThread(pid=1, tid=10, owns_gil=True), PythonThread(pid=1, tid=11, waits_for_gil=True))
+    assert cycles(lock(1, 10, 11), python_threads=threads) == []
+    assert cycles(lock(1, 10, 11), lock(1, 11, 10, at="0x9", kind="gil"), python_threads=threads) == [
+        [(1, 10), (1, 11)]
+    ]
 
 
 def task(address: str, wants: str = "", *holds: str, **known) -> AsyncioTask:

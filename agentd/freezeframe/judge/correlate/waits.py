@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from freezeframe.judge.model import AsyncioTask, Confidence, Lock, PythonThread, Snapshot, Waiter
+from freezeframe.judge.model import AsyncioTask, Confidence, Lock, Snapshot, Waiter
 
 Level = Confidence.Level
 Party = tuple[int, int]
@@ -54,8 +54,6 @@ def waits_of(snapshot: Snapshot) -> dict[Party, Wait]:
             wait = _wait(lock, waiter, index, threads)
             if wait is not None:
                 found[wait.party] = wait
-    for wait in _for_interpreter_locks(snapshot.python_threads):
-        found.setdefault(wait.party, wait)
     for wait in _for_asyncio_locks(snapshot.asyncio_tasks):
         found[wait.party] = wait
     return found
@@ -128,22 +126,6 @@ def _wait(lock: Lock, waiter: Waiter, index: int, threads: Mapping[int, frozense
         operation=waiter.operation,
         ref=f"locks[{index}]",
     )
-
-
-def _for_interpreter_locks(threads: Iterable[PythonThread]) -> Iterable[Wait]:
-    owners = {thread.pid: thread.tid for thread in threads if thread.owns_gil and thread.tid}
-    for index, thread in enumerate(threads):
-        if thread.waits_for_gil and thread.tid and thread.pid in owners and owners[thread.pid] != thread.tid:
-            yield Wait(
-                party=(thread.pid, thread.tid),
-                name=f"thread {thread.tid}",
-                releasers=frozenset({(thread.pid, owners[thread.pid])}),
-                confidence=Level.HIGH,
-                kind="gil",
-                what="the interpreter lock",
-                operation="",
-                ref=f"python_threads[{index}]",
-            )
 
 
 def deadlocks(waits: Mapping[Party, Wait]) -> tuple[tuple[Wait, ...], ...]:
