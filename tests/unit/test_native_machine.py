@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
 
 import pytest
 
+from freezeframe.agentd.collectors.contract import Collector, UnavailableError
+from freezeframe.agentd.collectors.snapshot_locks import SNAPSHOT_LOCKS
+from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE_STACKS
 from freezeframe.agentd.host.native import btf
 from freezeframe.agentd.host.native.machine import AARCH64, MACHINES, X86_64, Machine
-from freezeframe.agentd.host.native.task_iterator import Task, TaskIterator, assemble, moved
+from freezeframe.agentd.host.native.task_iterator import IteratorError, Task, TaskIterator, assemble, load, moved
+from tests.support.report import run
 
 FACTS = btf.TaskFacts(
     function=1234, offsets={"pid": 1000, "tgid": 1004, "__state": 24, "on_cpu": 52, "nvcsw": 1500, "nivcsw": 1508}
@@ -98,3 +104,19 @@ def test_moved() -> None:
     assert moved(task, Task(tid=1, still=True, switches=6, registers=()))
     assert moved(task, Task(tid=1, still=False, switches=5, registers=()))
     assert moved(task, None)
+
+
+@pytest.mark.parametrize("collector", [SNAPSHOT_NATIVE_STACKS, SNAPSHOT_LOCKS], ids=lambda each: each.name)
+def test_an_unknown_architecture_is_said(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = os.uname()
+    other = os.uname_result((names.sysname, names.nodename, names.release, names.version, "riscv64"))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    with pytest.raises(UnavailableError, match="no register table for riscv64"):
+        run(collector)
+
+
+def test_the_program_of_this_kernel_loads_only_with_its_type_information(tmp_path: Path) -> None:
+    with pytest.raises(IteratorError) as caught:
+        load(X86_64, lambda: btf.read(str(tmp_path / "vmlinux")))
+    assert "No such file" in str(caught.value)
+    assert "CONFIG_DEBUG_INFO_BTF" in caught.value.hint
