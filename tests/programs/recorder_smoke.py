@@ -52,6 +52,10 @@ def main() -> None:
             release.set()
         server.join()
     ledger.close()
+    others = []
+    for name in sys.argv[1:]:
+        loader.load(getattr(programs, name), directory, timeout_s=240.0).close()
+        others.append(name)
     iterator = task_iterator.load(machine.MACHINES[platform.machine()])
     threads = len(iterator.read(os.getpid()))
     iterator.close()
@@ -60,6 +64,7 @@ def main() -> None:
         "rung": loaded.rung,
         "load_ms": round(load_ms),
         "requests": [(each.method, each.path, each.request_id) for each in flights],
+        "others_loaded": others,
         "threads_read": threads,
         "proc": os.path.exists(Host().proc("self")),
     }

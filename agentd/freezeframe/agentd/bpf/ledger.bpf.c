@@ -806,7 +806,10 @@ static __always_inline void follow_frames(u64 ctx) {
       u32 size = n;
       FORGET(at);
       FORGET(size);
-      bpf_probe_read_user(&c->frame[way * 32 + (at & 15)], size & 15, (void *)k->base);
+      u32 place = at & 15;
+      /* Or the compiler ORs what it knows to be disjoint, of which the verifier of 6.1 knows no bound. */
+      FORGET(place);
+      bpf_probe_read_user(&c->frame[way * 32 + place], size & 15, (void *)k->base);
       c->have[way] += n;
       if (c->have[way] >= 9) {
         u8 *h = c->frame + way * 32;
