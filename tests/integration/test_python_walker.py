@@ -21,7 +21,7 @@ from tests.support.children import PROGRAMS, child
 from tests.support.pythons import Python, each_python, pythons
 from tests.support.report import run, target, until
 
-pytestmark = pytest.mark.needs("root")
+pytestmark = [pytest.mark.needs("root"), pytest.mark.timeout(300)]
 
 Truth = dict[str, list[list[object]]]
 MACHINE = os.uname().machine
@@ -46,8 +46,9 @@ def walk(interpreter: Interpreter, pid: int) -> dict[str, WalkedThread]:
     return {thread.name: thread for thread in threads}
 
 
-def look(pid: int, version: str) -> dict[str, PythonThread]:
-    kept = run(SNAPSHOT_PYTHON_STACKS, [target(pid, role=Process.Role.CLIENT, python=version)])
+def look(pid: int, version: str, *, window_ms: float = 0.0) -> dict[str, PythonThread]:
+    targets = [target(pid, role=Process.Role.CLIENT, python=version)]
+    kept = run(SNAPSHOT_PYTHON_STACKS, targets, window_ms=window_ms, deadline_ms=120_000.0)
     assert kept.misses == {}
     return {thread.name: thread for thread in kept.snapshot().python_threads}
 
@@ -62,12 +63,14 @@ def test_parked_threads_are_as_the_target_tells_and_both_readers_agree(python: P
     with known_threads(python, tmp_path, parked=20) as (process, truth):
         assert len(truth) == 20
         until(lambda: calls(process.pid).count("futex") == 21)
-        found = look(process.pid, python.minor)
+        # py-spy checks the first of two looks.
+        found = look(process.pid, python.minor, window_ms=1.0)
         assert set(found) == {*truth, "MainThread"}
         for name, frames in truth.items():
             thread = found[name]
             assert [[each.function.rpartition(".")[2], each.line] for each in thread.frames] == frames
             assert (thread.source, thread.doubt, thread.active, thread.owns_gil) == ("both", "", False, False)
+            assert thread.same_at_second_look
             assert thread.frames[0].file == "threading.py"
         assert len({thread.tid for thread in found.values()}) == 21
 
