@@ -85,7 +85,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
         raise UnavailableError(f"no register table for {os.uname().machine}", "x86_64 and aarch64 are supported")
     begin = host.clock.monotonic()
     with ExitStack() as stack:
-        looks = Looks(job, host, report, machine, stack)
+        looks = Looks(job, host, report, machine, stack, for_locks=True)
         processes = []
         for target in job.targets:
             looked = looks.look(target)

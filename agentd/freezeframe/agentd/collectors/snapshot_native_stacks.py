@@ -25,6 +25,7 @@ from freezeframe.agentd.host import Host, procfs, waits
 from freezeframe.agentd.host.native import libdw, seize, task_iterator
 from freezeframe.agentd.host.native import look as looking
 from freezeframe.agentd.host.native.files import AddressSpace, Files
+from freezeframe.agentd.host.native.futexes import FRAMES
 from freezeframe.agentd.host.native.machine import MACHINES, Machine
 from freezeframe.agentd.host.native.symbols import SymbolCache
 from freezeframe.agentd.host.target_memory import MemoryGoneError, TargetMemory, TargetMemoryError
@@ -97,8 +98,18 @@ class Looked:
 class Looks:
     """Looks at processes, one after the other; what they share is opened once."""
 
-    def __init__(self, job: Job, host: Host, report: Report, machine: Machine, closing: ExitStack) -> None:
-        """What is opened is closed with `closing`."""
+    def __init__(
+        self,
+        job: Job,
+        host: Host,
+        report: Report,
+        machine: Machine,
+        closing: ExitStack,
+        *,
+        for_locks: bool = False,
+    ) -> None:
+        """What is opened is closed with `closing`; `for_locks`: the innermost frames of threads in futex calls only."""
+        self._for_locks = for_locks
         self._job = job
         self._host = host
         self._report = report
@@ -207,9 +218,10 @@ class Looks:
             self._source,
             space,
             memory_of,
-            frames=caps.frames,
+            frames=min(caps.frames, FRAMES) if self._for_locks else caps.frames,
             threads=max(0, self._threads_left),
-            seize=seize.registers if self._job.allow_seize else None,
+            seize=seize.registers if self._job.allow_seize and not self._for_locks else None,
+            wanted=self._in_futex if self._for_locks else lambda _copy: True,
         )
         count = len(procfs.tids(self._host.proc(pid)))
         if len(stacks) < count and count > self._threads_left:
@@ -238,6 +250,10 @@ class Looks:
         if not known or len(known) != len(words):
             return procfs.Syscall(name="running", number=-1, arguments=())
         return procfs.syscall_of(known[0], known[1:], self._machine.name)
+
+    def _in_futex(self, copy: looking.Copy) -> bool:
+        # Where registers do not tell the call, any of them may be in one.
+        return not self._machine.call or self._copied_call(copy).name.startswith("futex")
 
     def _thread(self, looked: Looked, stack: looking.Stack) -> NativeThread:
         thread = f"{looked.directory}/task/{stack.tid}"

@@ -20,7 +20,7 @@ from freezeframe.judge.model import Confidence
 Level = Confidence.Level
 
 # Innermost frames in which the waiting function is looked for.
-_FRAMES = 14
+FRAMES = 14
 # Kind by function.
 _BY_FUNCTION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern))
@@ -123,7 +123,7 @@ def classify(functions: Sequence[str], wait: Wait, read: Read, tids: Collection[
 
 def kind_of(functions: Sequence[str]) -> str:
     """Kind by the functions of a stack, innermost first; empty when none of them tells."""
-    kinds = [_kind_of(name) if name else "" for name in functions[:_FRAMES]]
+    kinds = [_kind_of(name) if name else "" for name in functions[:FRAMES]]
     at = next((index for index, kind in enumerate(kinds) if kind), None)
     if at is None:
         return ""

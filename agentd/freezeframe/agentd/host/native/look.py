@@ -222,8 +222,11 @@ def stacks(
     frames: int,
     threads: int,
     seize: Callable[[int, Machine], AbstractContextManager[Registers]] | None = None,
+    wanted: Callable[[Copy], bool] = lambda _copy: True,
 ) -> list[Stack]:
     """Look at every thread of a process once, by tid; those that run are stopped with `seize` where it is given.
+
+    Of threads that are not `wanted` only the program counter is told.
 
     Raises IteratorError, LibdwError, TargetMemoryError.
     """
@@ -238,6 +241,10 @@ def stacks(
     strayed = []
     try:
         for tid, copy in copies.items():
+            if not wanted(copy):
+                counter = copy.task.registers[machine.program_counter] or 0
+                found[tid] = Stack(tid=tid, frames=(), counters=(counter,), doubt="", copy=copy)
+                continue
             found[tid], far = unwinding.stack(copy)
             if far:
                 strayed.append(tid)
