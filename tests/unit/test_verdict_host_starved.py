@@ -87,6 +87,8 @@ def test_answers_that_have_begun_wait_too():
     verdict = scene.verdict()
     assert (verdict.code, verdict.explains) == (Code.HOST_STARVED, 30)
     scene.metrics.clear()
+    assert scene.verdict().code is Code.HOST_STARVED
+    scene.state(engine.http, "S")
     assert scene.verdict().code is Code.IDLE
 
 

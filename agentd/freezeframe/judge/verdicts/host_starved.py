@@ -1,7 +1,8 @@
 """HOST_STARVED: the host gives the path no CPU, or no memory.
 
 Each proof needs stuck requests, two looks, and a process of the path that shows the lack itself; for a quota, answers
-that have begun and are quiet count as stuck while their engine has work, and so does an endpoint of it that is silent:
+that have begun and are quiet count as stuck while their engine has work, and so do connections to an HTTP process that
+is itself held back, since one that rests is not runnable:
 - CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
   window, while the host's CPU pressure or its cgroup's throttling in the window is high. A quota holds back all of its
   cgroup, so all its processes of the path are named;
@@ -19,7 +20,7 @@ from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
-from freezeframe.judge.verdicts._proof import has_work, silent_endpoint, starved
+from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
@@ -41,7 +42,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     held = [
         p
         for p in hungry
-        if (waiting_for(facts, p) and _cpu(host, p)) or ((_begun(facts, p) or _mute(facts, p)) and _quota(host, p))
+        if (waiting_for(facts, p) and _cpu(host, p)) or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
     ]
     if held:
         proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(host, p)))
@@ -92,10 +93,16 @@ def _begun(facts: Facts, p: Process) -> list[Connection]:
     return [c for c in open_ones if not c.moving and c.quiet_ms is not None and c.quiet_ms >= STUCK_MS]
 
 
+def _serves(facts: Facts, p: Process) -> bool:
+    """Whether others are connected to this HTTP process: one that rests is not runnable, so something is on these."""
+    served = facts.to_server(p.pid)
+    open_ones = any(not c.closed_by_client for c in served)
+    return facts.engine_of(p.pid) is not None and open_ones and not gets_bytes(served)
+
+
 def _mute(facts: Facts, p: Process) -> tuple[Evidence, ...]:
-    """Its liveness endpoint is silent, and others are connected to it: it cannot serve, whatever is on these."""
     silent = silent_endpoint(facts, p.pid)
-    if silent is None or not any(not c.closed_by_client for c in facts.to_server(p.pid)):
+    if silent is None:
         return ()
     index = facts.snapshot.endpoints.index(silent)
     return (evidence(f"{silent.path}: {silent.error or 'no answer'}", f"endpoints[{index}]"),)

@@ -2,7 +2,8 @@
 
 Proof: no connection of a client is owed, unread or streaming, no upstream connection is owed but for what may be a
 young health check, and no scheduler says that it has requests, or is seen to run a batch, while a connection to it is
-open; and each engine that has connections answered the agent, where it was asked.
+open; and each engine that has connections answered the agent, where it was asked, and is not
+short of CPU time.
 An answer that stalled is quiet like an idle connection. So a connection to an engine that is open and quiet for longer
 than the engine's HTTP server keeps idle ones open takes the proof away.
 HIGH with two looks and gauges that agree; LOW with one look. Blocked by sockets that were not seen.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import silent_endpoint, stalled
+from freezeframe.judge.verdicts._proof import silent_endpoint, stalled, starved
 from freezeframe.judge.verdicts._words import count, evidence, process_ref
 
 Level = Confidence.Level
@@ -56,9 +57,14 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _mute(facts: Facts, engine: Engine) -> bool:
-    """Whether an HTTP process of it did not answer the agent, so that what its open connections carry is not known."""
+    """Whether an HTTP process of it did not answer the agent or wants CPU time and gets none.
+
+    Then what its open connections carry is not known.
+    """
     served = (c for c in facts.to_server(*engine.http_pids) if not c.closed_by_client and not c.closed_by_server)
-    return any(silent_endpoint(facts, pid) is not None for pid in engine.http_pids) and any(served)
+    return any(served) and any(
+        silent_endpoint(facts, pid) is not None or starved(facts, facts.processes[pid]) for pid in engine.http_pids
+    )
 
 
 def _has_work(facts: Facts, engine: Engine) -> bool:
