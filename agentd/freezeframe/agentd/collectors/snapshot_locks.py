@@ -20,22 +20,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
+from freezeframe.agentd.collectors.releasers import SOCKET, Waiting, find_releasers
 from freezeframe.agentd.collectors.snapshot_native_stacks import Looked, Looks
-from freezeframe.agentd.host import Host, file_locks, holders, namespaces, procfs
+from freezeframe.agentd.host import Host, procfs
 from freezeframe.agentd.host.native import futexes
 from freezeframe.agentd.host.native.machine import MACHINES, Machine
-from freezeframe.agentd.host.sock_diag import SockDiagError
-from freezeframe.agentd.host.socket_graph import Graph
-from freezeframe.agentd.host.waits import Wait
 from freezeframe.agentd.jobs import Job
 from freezeframe.judge.model import Confidence, Lock, Snapshot, Waiter
 
 Level = Confidence.Level
 
-_READS = frozenset({"read", "readv", "pread64", "recvfrom", "recvmsg", "recvmmsg", "accept", "accept4", "splice"})
-_WRITES = frozenset({"write", "writev", "pwrite64", "sendto", "sendmsg", "sendmmsg", "connect"})
-_POLLIN, _POLLOUT = 1, 4
-_SOCKET = re.compile(r"^socket:\[(\d+)\]$")
 _PIPE = re.compile(r"^pipe:\[\d+\]$")
 # A thread that loops over a timed wait, as one that waits for the interpreter lock, is asked so often.
 _TRIES = 8
@@ -47,35 +41,13 @@ _SEARCH_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
-class _Waiting:
-    """One thread's wait, with what it is for."""
-
-    tid: int
-    wait: Wait
-    # Of the call, to tell it from the next one like it.
-    place: tuple[int, int]
-    switches: int
-    kind: str
-    address: int = 0
-    object: str = ""
-    owner_tid: int | None = None
-    owner_pid: int | None = None
-    confidence: Confidence.Level = Level.UNSPECIFIED
-    # Thread that has the lock and has ended, as its pid namespace numbers it; 0 = none.
-    ended_owner: int = 0
-    # Processes that can end it; None when they are not all known.
-    releasers: frozenset[int] | None = None
-    steady: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
 class _Process:
     """One process with its waits."""
 
     looked: Looked
     # Thread ids of its pid namespace to the host's.
     tids: Mapping[int, int]
-    waiting: list[_Waiting] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
 
 
 def collect(job: Job, host: Host, report: Report) -> None:
@@ -92,7 +64,8 @@ def collect(job: Job, host: Host, report: Report) -> None:
             if looked is not None:
                 processes.append(_first(looked, machine))
         looks.say_what_was_missing()
-        _find_others(processes, host, report)
+        waits_of = [(process.looked.target.pid, waiting) for process in processes for waiting in process.waiting]
+        find_releasers(waits_of, host, report)
         if job.window_ms and processes:
             report.doing("waiting for the second look")
             host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
@@ -115,7 +88,7 @@ def _first(looked: Looked, machine: Machine) -> _Process:
         if wait is None or stack.copy is None:
             continue
         place = stack.copy.task.registers[machine.stack_pointer] or 0, stack.counters[0] if stack.counters else 0
-        waiting = _Waiting(tid=stack.tid, wait=wait, place=place, switches=stack.copy.task.switches, kind="")
+        waiting = Waiting(tid=stack.tid, wait=wait, place=place, switches=stack.copy.task.switches, kind="")
         if wait.call.startswith("futex"):
             functions = [frame.function for frame in stack.frames]
             held = futexes.classify(functions, wait, looked.read, tids.keys(), machine)
@@ -144,7 +117,7 @@ def _search_owners(process: _Process) -> None:
     registers = {stack.tid: stack.copy.task.registers for stack in looked.stacks if stack.copy is not None}
     if len(memory) != len(looked.stacks):
         return  # of a thread that ran nothing is known: it may be the owner
-    groups: dict[int, list[_Waiting]] = {}
+    groups: dict[int, list[Waiting]] = {}
     for waiting in process.waiting:
         if waiting.kind in futexes.UNNAMED_OWNER:
             groups.setdefault(waiting.address, []).append(waiting)
@@ -191,7 +164,7 @@ def _static_free(looked: Looked, address: int) -> bool:
     return behind is not None and not (before and before[-1].end == behind.start and not behind.name)
 
 
-def _name(waiting: _Waiting, directory: str) -> None:
+def _name(waiting: Waiting, directory: str) -> None:
     """Tell what a wait that is no futex is for, as far as the call alone tells."""
     wait = waiting.wait
     target = wait.target
@@ -206,28 +179,13 @@ def _name(waiting: _Waiting, directory: str) -> None:
         waiting.object = target
     elif _PIPE.match(target):
         waiting.kind, waiting.object = "pipe", target
-    elif _SOCKET.match(target):
+    elif SOCKET.match(target):
         waiting.kind, waiting.object = "socket", target
     elif target.startswith("anon_inode:[eventfd") and wait.call in {"read", "write", "poll", "ppoll"}:
         waiting.kind, waiting.object = "eventfd", target
     elif _state(f"{directory}/task/{waiting.tid}") == "D":
         waiting.kind = "io"
         waiting.object = target or _kernel_function(f"{directory}/task/{waiting.tid}")
-
-
-def _direction(wait: Wait) -> str:
-    """Whether a wait is for something to read, or to write; empty when for neither."""
-    if wait.call in _READS:
-        return "read"
-    if wait.call in _WRITES:
-        return "write"
-    if len(wait.polled) == 1:
-        events = wait.polled[0][2]
-        if events & _POLLIN and not events & _POLLOUT:
-            return "read"
-        if events & _POLLOUT and not events & _POLLIN:
-            return "write"
-    return ""
 
 
 def _state(thread: str) -> str:
@@ -283,73 +241,6 @@ def _children(process: _Process, pid: int) -> None:
         waiting.owner_pid = next(iter(found)) if len(found) == 1 and found != {pid} else None
 
 
-def _find_others(processes: list[_Process], host: Host, report: Report) -> None:
-    """Find who holds the other ends of pipes and sockets, and the locks on files."""
-    all_waits = [(process.looked.target.pid, waiting) for process in processes for waiting in process.waiting]
-    ends = [(pid, waiting) for pid, waiting in all_waits if waiting.kind in {"pipe", "socket"}]
-    files = [(pid, waiting) for pid, waiting in all_waits if waiting.kind in {"flock", "posix"}]
-    if ends:
-        _find_holders(ends, host, report)
-    if files:
-        _file_locks(files, host.proc(), report)
-
-
-def _find_holders(ends: list[tuple[int, _Waiting]], host: Host, report: Report) -> None:
-    peers = _peers([(pid, waiting) for pid, waiting in ends if waiting.kind == "socket"], host, report)
-    # Of a socket the other end, of a pipe the pipe.
-    wanted = {waiting.object: peers.get(waiting.object) for _, waiting in ends if waiting.kind == "socket"}
-    links = {waiting.object: waiting.object for _, waiting in ends if waiting.kind == "pipe"}
-    links |= {link: f"socket:[{peer}]" for link, peer in wanted.items() if peer}
-    report.doing("reading who has pipes and sockets open")
-    found = holders.find(host.proc(), links.values())
-    for _, waiting in ends:
-        direction = _direction(waiting.wait)
-        if waiting.object in links and direction:
-            holding = found.by_link[links[waiting.object]]
-            others = {each.pid for each in holding if (each.writes if direction == "read" else each.reads)}
-            if len(others) == 1:
-                waiting.owner_pid = next(iter(others))
-            if others:
-                waiting.releasers = frozenset(others)
-                waiting.confidence = Level.MEDIUM if found.unseen else Level.HIGH
-
-
-def _peers(waiting: list[tuple[int, _Waiting]], host: Host, report: Report) -> dict[str, int]:
-    """Inode of the other end of each socket that is waited on, where that is on this host, by its link."""
-    graph, found = Graph(), {}
-    proc = host.proc()
-    for namespace, pid in namespaces.namespaces_of(proc, {pid for pid, _ in waiting}).items():
-        report.doing(f"asking for the sockets of network namespace {namespace}")
-        try:
-            graph.add(namespace, namespaces.sockets_of(proc, pid))
-        except SockDiagError as error:
-            report.partial(f"other ends of sockets are not known: {error}")
-    for _, each in waiting:
-        match = _SOCKET.match(each.object)
-        inode = int(match[1]) if match is not None else 0
-        peer = graph.peer(inode)
-        if peer:
-            found[each.object] = peer
-    return found
-
-
-def _file_locks(files: list[tuple[int, _Waiting]], proc: str, report: Report) -> None:
-    report.doing("reading /proc/locks")
-    try:
-        locks = file_locks.read(proc)
-    except procfs.ProcfsError as error:
-        report.partial(str(error))
-        return
-    for pid, waiting in files:
-        mine = [lock for lock in locks if pid in lock.waiting_pids and lock.kind.startswith(waiting.kind[:5])]
-        if len(mine) == 1 and mine[0].owner_pid:
-            waiting.owner_pid = mine[0].owner_pid
-            # A lock of flock goes with the open file, which children of its owner may have.
-            waiting.confidence = Level.HIGH if mine[0].kind == "posix" else Level.MEDIUM
-            if mine[0].kind == "posix":
-                waiting.releasers = frozenset({mine[0].owner_pid})
-
-
 def _second(process: _Process, machine: Machine, host: Host) -> None:
     """Call the waits steady that are still the same, their threads not having run."""
     directory = process.looked.directory
@@ -364,7 +255,7 @@ def _second(process: _Process, machine: Machine, host: Host) -> None:
                 break
 
 
-def _same(waiting: _Waiting, thread: str, machine: Machine, *, loops: bool) -> bool:
+def _same(waiting: Waiting, thread: str, machine: Machine, *, loops: bool) -> bool:
     try:
         call = procfs.syscall(thread, machine.name)
         status = procfs.status(thread)
@@ -375,7 +266,7 @@ def _same(waiting: _Waiting, thread: str, machine: Machine, *, loops: bool) -> b
     return loops or status.voluntary_switches + status.involuntary_switches == waiting.switches
 
 
-def _still_owned(process: _Process, waiting: _Waiting, machine: Machine) -> bool:
+def _still_owned(process: _Process, waiting: Waiting, machine: Machine) -> bool:
     """Whether a lock that names its owner names the same one again."""
     if waiting.owner_tid is None or waiting.kind in futexes.UNNAMED_OWNER or not waiting.address:
         return True
@@ -435,7 +326,7 @@ def _locks(process: _Process, doing: Mapping[tuple[int, int], str], since_ms: fl
     return tuple(found.values())
 
 
-def _doing(waiting: _Waiting, owner: tuple[int, int], doing: Mapping[tuple[int, int], str]) -> str:
+def _doing(waiting: Waiting, owner: tuple[int, int], doing: Mapping[tuple[int, int], str]) -> str:
     if waiting.ended_owner:
         return f"thread {waiting.ended_owner} has it and has ended"
     whole = doing.get((owner[0], 0), "")
