@@ -174,7 +174,8 @@ async def main(prefix, told):
     for number in range(COUNT):
         make(kinds[number % len(kinds)](), f"request-{number}")
     if "alone" in sys.argv:
-        await asyncio.sleep(0.2)
+        while any(len(chain(task)) < 2 for task in kept):
+            await asyncio.sleep(0.02)
         told[prefix] = {task.get_name(): chain(task) for task in kept}
         return kept, server
     make(awaiter(make(top(event), "awaited")), "awaiter")
@@ -188,11 +189,12 @@ async def main(prefix, told):
     # Named by asyncio itself.
     make(sleeper(forever))
     make(asyncio.sleep(0), "ended")
-    await asyncio.sleep(0.2)
-    while any(len(chain(task)) < 2 for task in kept if task.get_name() == prefix + "reader"):
-        await asyncio.sleep(0.02)
-    current = asyncio.current_task()
-    told[prefix] = {task.get_name(): chain(task) for task in asyncio.all_tasks() if task is not current}
+    current, before = asyncio.current_task(), None
+    # Until all are where they stay: the reader connected, the server's side of it accepted.
+    while before is None or before != told[prefix] or told[prefix][prefix + "reader"][-1][0] != "_wait_for_data":
+        await asyncio.sleep(0.1)
+        before = told.get(prefix)
+        told[prefix] = {task.get_name(): chain(task) for task in asyncio.all_tasks() if task is not current}
     current.set_name(prefix + "main")
     if CHURN_PER_S:
         make(churn(), "churn")
