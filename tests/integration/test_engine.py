@@ -76,13 +76,14 @@ async def test_a_capture_has_an_outcome_of_each_collector_and_what_it_brought(be
     told = [outcome for outcome in snapshot.outcomes if outcome.collector not in INTERNAL]
     assert [outcome.collector for outcome in told] == names
     expected = {**dict.fromkeys(names, Outcome.Status.OK), "trace_requests": Outcome.Status.UNAVAILABLE}
-    expected["trace_futex"] = Outcome.Status.UNAVAILABLE
+    expected |= dict.fromkeys(("trace_futex", "read_history"), Outcome.Status.UNAVAILABLE)
     if not os.path.exists("/dev/nvidiactl"):
         expected["snapshot_gpus"] = Outcome.Status.SKIPPED
     assert {outcome.collector: outcome.status for outcome in told} == expected, told
     why = [outcome.detail for outcome in told if outcome.status is Outcome.Status.UNAVAILABLE]
     assert why == [
         "the recorder is not running", "the recorder is not running: only which threads wait now is known",
+        "the recorder is not running",
     ]  # fmt: skip
     assert {each.pid for each in snapshot.futex_waits} & set(bed.pids.all())
     assert {step.collector for step in steps if step.outcome is not None} == set(names)
