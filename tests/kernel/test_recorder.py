@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,8 +146,9 @@ def test_a_killed_recorder_leaves_nothing_and_is_back_within_two_seconds(tmp_pat
                     )  # fmt: skip
             eventually(lambda armed=armed: times_armed(agent) > armed)
             took.append(time.monotonic() - gone)
-        # 1.2 s on two idle cores; other tests may have them, and one that ends again and again has to wait.
-        assert min(took) < 4.0, took
+        # 1.2 s on two idle cores. Other tests may have them: then it takes hardly longer than the compiler.
+        compiling = min(int(each) for each in re.findall(r'"ms": (\d+), "rung"', agent.log.read_text())) / 1000
+        assert min(took) < max(2.0, 3 * compiling), (took, compiling)
         os.kill(recorder_of(agent), signal.SIGSTOP)
         outcome = outcome_of(snap(agent, tmp_path, "--window", "0", "--deadline", "3"))
         assert (outcome["status"], outcome["detail"].split(":")[0]) == ("UNAVAILABLE", "asking the recorder")
