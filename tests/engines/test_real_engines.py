@@ -27,11 +27,32 @@ STACKS = ("vllm", "sglang", f"sglang{PAIR}")
 ALONE = not os.environ.get("FREEZEFRAME_SHARED_MACHINE")
 
 
+class Stacks:
+    """The stack that the wedges are entered in one after the other: an engine needs a minute to start."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._undo = contextlib.ExitStack()
+
+    def serving(self, name: str) -> RealStack:
+        """That stack with everything started."""
+        if name != self._name:
+            self.stop()
+            product, pair = PRODUCTS[name.removesuffix(PAIR)], name.endswith(PAIR)
+            self._stack, self._name = self._undo.enter_context(running(product, pair=pair)), name
+        self._stack.up()
+        return self._stack
+
+    def stop(self) -> None:
+        self._name = ""
+        self._undo.close()
+
+
 @pytest.fixture(scope="module")
-def stack(request: pytest.FixtureRequest) -> Iterator[RealStack]:
-    name: str = request.param
-    with running(PRODUCTS[name.removesuffix(PAIR)], pair=name.endswith(PAIR)) as started:
-        yield started
+def stacks() -> Iterator[Stacks]:
+    started = Stacks()
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +80,6 @@ def cells() -> list[Any]:
 
 @contextlib.contextmanager
 def entered(stack: RealStack, wedge: Wedge) -> Iterator[None]:
-    stack.up()
     stack.harness(do="run")
     stack.wait_served()
     with wedge.strike(stack):
@@ -72,8 +92,9 @@ def entered(stack: RealStack, wedge: Wedge) -> Iterator[None]:
         stack.quiet()
 
 
-@pytest.mark.parametrize(("stack", "wedge"), cells(), indirect=["stack"])
-def test_real_engine(stack: RealStack, wedge: Wedge, agent: Daemon, results: Results, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "wedge"), cells())
+def test_real_engine(name: str, wedge: Wedge, stacks: Stacks, agent: Daemon, results: Results, tmp_path: Path) -> None:
+    stack = stacks.serving(name)
     with entered(stack, wedge):
         expected = (wedge.code, stack.pids(*wedge.holders) if wedge.holders else [])
         own = [] if ALONE else [word for pid in stack.pids() for word in ("-p", str(pid))]

@@ -93,11 +93,11 @@ def starved(engine: str, stack: RealStack) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         group = undo.enter_context(Cgroup.made(f"{stack.run_dir.name}-starved", controller="cpu"))
         group.limit_cpu(quota_us=1000, period_us=500_000)
-        undo.callback(group.lift_limit)
         for _ in range(12):
             other = processes.start("other", BUSY, run_dir=stack.run_dir, env={}, memory_mib=64)
             undo.callback(processes.stop, [other], grace_s=0.0)
             group.take(other.pid)
+        undo.callback(group.lift_limit)  # before they are ended: that takes CPU time too
         group.take(*stack.family(engine))
         yield
 
@@ -155,7 +155,7 @@ WEDGES = (
     ),
     Wedge(
         name="HTTP loop blocked", products=BOTH, strike=partial(hanging, "engine.http"),
-        code="ENGINE_HTTP_BLOCKED", holders=("engine.http",),
+        code="ENGINE_HTTP_BLOCKED", holders=("engine.http",), still_s=LONG_S,
     ),
     Wedge(
         name="batch never ends", products=("sglang",), strike=partial(hanging, "engine.scheduler"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from freezeframe.judge.model import Confidence, Verdict
+from freezeframe.judge.model import Confidence, Metric, Verdict
 from tests.support.scene import Engine, Scene
 
 Code = Verdict.Code
@@ -160,3 +160,10 @@ def test_lookalike_websockets_on_which_the_client_spoke_last():
     assert scene.verdict().code is Code.ENGINE_HANDOFF
     scene.metric(engine.http, "sglang:http_requests_active", 0, method="POST", endpoint="/v1/chat/completions")
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_near_miss_a_scheduler_that_last_told_its_numbers_before_the_requests_came():
+    for told_ms, code in ((19_000.0, Code.UNDETERMINED), (800.0, Code.ENGINE_HANDOFF)):
+        scene, _, engine = silent(age_ms=17_000)
+        scene.metrics.append(Metric(name="load_num_running_reqs", value=0.0, pid=engine.http, age_ms=told_ms))
+        assert scene.verdict().code is code

@@ -76,3 +76,28 @@ def test_lookalike_a_tokenizer_caught_in_its_work():
     scene.owed(router, engine, 8, age_ms=300)
     scene.stack(engine.http, SLEEPS)
     assert scene.verdict().code is Code.NOT_STUCK
+
+
+def streaming_engine_that_blocks() -> tuple[Scene, Engine]:
+    """All answers have begun: vLLM sends their headers at once."""
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine(product="vllm")
+    scene.idle(harness, router, 30, age_ms=14_000)
+    scene.idle(router, engine, 30, age_ms=14_000)
+    return scene, engine
+
+
+def test_answers_that_have_begun_wait_too():
+    scene, engine = streaming_engine_that_blocks()
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene.stack(engine.http, SLEEPS)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HTTP_BLOCKED, (engine.http,))
+    assert (verdict.confidence, verdict.explains) == (Level.MEDIUM, 30)
+    assert "30 requests of harness.py" in verdict.summary
+
+
+def test_near_miss_idle_connections_of_a_loop_that_rests():
+    scene, engine = streaming_engine_that_blocks()
+    scene.stack(engine.http, LOOP_RESTS)
+    assert scene.verdict().code is Code.UNDETERMINED

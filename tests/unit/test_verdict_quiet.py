@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from freezeframe.judge.model import Confidence, Process, Verdict
+from dataclasses import replace
+
+from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION
+from freezeframe.judge.model import Confidence, Endpoint, Process, Verdict
 from freezeframe.judge.model.stacks import Frame
+from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Scene
 
 Code = Verdict.Code
@@ -87,6 +91,18 @@ def test_idle_with_one_look_is_low():
     verdict = scene.verdict()
     assert (verdict.code, verdict.confidence) == (Code.IDLE, Level.LOW)
     assert any("one look" in unknown for unknown in verdict.unknowns)
+
+
+def test_an_engine_that_has_not_accepted_an_earlier_question_is_not_called_idle():
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine(product="vllm")
+    scene.idle(harness, router, 30, age_ms=7_000)
+    scene.idle(router, engine, 30, age_ms=7_000)
+    scene.gauges(engine)
+    assert scene.verdict().code is Code.IDLE
+    error = f"not asked: {EARLIER_QUESTION}"
+    asked = Endpoint(pid=engine.http, address="127.0.0.1:8000", path="/version", error=error, purpose="liveness")
+    assert conclude(replace(scene.snapshot(), endpoints=(asked,))).verdict.code is Code.UNDETERMINED
 
 
 def test_short_requests_that_come_and_go_are_not_idle():

@@ -26,6 +26,7 @@ from freezeframe.agentd.host import Host, descriptors, exposition, http_probe, p
 from freezeframe.agentd.host.http_probe import PROBE_SOURCE, Answer, Question
 from freezeframe.agentd.host.sock_diag import LISTEN, TcpSocket
 from freezeframe.agentd.jobs import Job, Target
+from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION
 from freezeframe.judge.model import Endpoint, Metric, Process, Snapshot
 
 # A question that has waited for so long in an accept queue is not just on its way, milliseconds.
@@ -241,7 +242,7 @@ def _plans(targets: Iterable[Target], namespaces: _Namespaces, host: Host, repor
             if state in ("T", "t"):
                 why = "the process is stopped"
             elif listener.local_port in namespace.waiting:
-                why = "an earlier question still waits in the accept queue"
+                why = EARLIER_QUESTION
             if why:
                 report.part(Snapshot(endpoints=tuple(_not_asked(ask, why) for ask in plan)))
             else:

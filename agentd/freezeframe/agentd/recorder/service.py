@@ -43,8 +43,6 @@ _SWEEP_S = 0.25
 _PRUNE_S = 1.0
 # How often processes with connections are looked for that no event told of.
 _SCAN_S = 30.0
-# What the ledger can do without is compiled so much later: whoever asks meanwhile gets an answer.
-_REST_NS = 2_000_000_000
 _TRY_AGAIN_S = 60.0
 _QUESTION_BYTES = 4096
 # Workers that are served at once.
@@ -68,7 +66,6 @@ class Recorder:
         self._connections: Connections | None = None
         self._uring: Loaded | None = None
         self._without_sockets = ""
-        self._rest_tried = False
         self._why_not = ("the recorder is not armed yet", "")
         self._rung = 0
         # Processes that need not be looked at again: what they open later is seen.
@@ -82,7 +79,6 @@ class Recorder:
             (self._prune, _PRUNE_S),
             (self._scan, _SCAN_S),
             (self._sample, INTERVAL_S),
-            (self._arm_the_rest, _PRUNE_S),
         )
         due = [0.0 for _ in steps]
         try:
@@ -116,6 +112,7 @@ class Recorder:
         self._ledger = Ledger(loaded)
         self._sampler = Sampler(self._ledger.counted)
         self._futexes = Futexes(loaded)
+        self._arm_the_rest()
         self._log.info(
             "recorder armed", ms=round(loaded.duration_ms), rung=loaded.rung, locked_bytes=loaded.locked_bytes()
         )
@@ -123,10 +120,7 @@ class Recorder:
         gc.freeze()
 
     def _arm_the_rest(self) -> None:
-        """What the ledger can do without, once requests are being seen."""
-        if self._ledger is None or self._rest_tried or time.monotonic_ns() - self._ledger.armed_ns < _REST_NS:
-            return
-        self._rest_tried = True
+        """What the ledger can do without."""
         headers = self._config.kernel_headers
         try:
             self._connections = Connections(loader.load(programs.SOCKETS, self._directory, kernel_headers=headers))

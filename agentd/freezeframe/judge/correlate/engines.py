@@ -37,6 +37,8 @@ _TOKENS = (
     "vllm:iteration_tokens_total_count",
 )
 _ACTIVE = ("sglang:http_requests_active",)
+# What SGLang's /v1/loads tells of each scheduler, with the time at which that wrote it.
+_TOLD = "load_num_running_reqs"
 
 
 def find_engines(
@@ -102,6 +104,7 @@ def _read_gauges(metrics: Sequence[tuple[int, Metric]]) -> Gauges:
         # GET is the agent's own question, a scrape or a health check.
         http_active=_total(m.value for m in fresh if m.name in _ACTIVE and dict(m.labels).get("method") == "POST"),
         age_ms=max((m.age_ms for _, m in used if m.age_ms is not None), default=None),
+        told_age_ms=max((m.age_ms for _, m in metrics if m.name == _TOLD and m.age_ms is not None), default=None),
         indexes=tuple(index for index, _ in used),
     )
 

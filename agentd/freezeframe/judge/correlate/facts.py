@@ -122,6 +122,9 @@ class Gauges:
     http_active: float | None = None
     # Age of the oldest of these values; absent when the source does not tell.
     age_ms: float | None = None
+    # How long ago its schedulers last told numbers with their time, the slowest of them; one of SGLang does so each
+    # second, idle too.
+    told_age_ms: float | None = None
     # Positions in `snapshot.metrics`.
     indexes: tuple[int, ...] = ()
 

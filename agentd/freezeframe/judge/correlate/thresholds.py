@@ -35,6 +35,9 @@ LEFTOVER_BYTES = 1024.0
 # The agent's own probes come from this address of this host: one that a server never accepts stays in its queue.
 PROBE_ADDRESS = "127.70.70.70"
 
+# Such a question stands there, so that no other was asked: in the error of an endpoint.
+EARLIER_QUESTION = "an earlier question still waits in the accept queue"
+
 # A thread that sleeps in a poll of a second wakes so often per second at most; one whose loop turns, at least so often.
 RESTING_WAKES, TURNING_WAKES = 3.0, 10.0
 

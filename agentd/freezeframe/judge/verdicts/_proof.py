@@ -8,7 +8,7 @@ from itertools import pairwise
 from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.stacks import blocked_in, main_thread, rests_in_loop
-from freezeframe.judge.correlate.thresholds import ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED, STUCK_MS
+from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION, ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED, STUCK_MS
 from freezeframe.judge.model import Endpoint, Frame, Process, PythonThread
 
 _CAN_RUN = frozenset({"R", "S", "I"})
@@ -149,9 +149,13 @@ def loop_lives(facts: Facts, pid: int) -> bool:
 
 
 def silent_endpoint(facts: Facts, pid: int) -> Endpoint | None:
-    """The liveness endpoint of a server, where the agent's question got no answer; None where it did, or none asked."""
+    """The liveness endpoint of a server, where the agent's question got no answer; None where it did, or none asked.
+
+    A server that has not even accepted an earlier question is not asked again.
+    """
     for endpoint in facts.snapshot.endpoints:
-        gave_up = not endpoint.status and endpoint.error != "refused" and endpoint.duration_ms >= STUCK_MS / 2
+        waited = endpoint.duration_ms >= STUCK_MS / 2 or EARLIER_QUESTION in endpoint.error
+        gave_up = not endpoint.status and endpoint.error != "refused" and waited
         if endpoint.pid == pid and endpoint.purpose == "liveness" and gave_up:
             return endpoint
     return None

@@ -4,7 +4,8 @@ Proof: requests were read by its HTTP process and are owed for STUCK_MS or longe
 waits to be read or accepted there; its loop lives (its stack rests or changed, or its liveness endpoint answered); its
 scheduler's queues are not the place (it sleeps its idle sleep, or they say 0, or the engine exports none); and it does
 not work on them: its scheduler rested at both looks and its numbers are known, or they are older than any prefill
-(LONG_MS). With one look only the latter counts.
+(LONG_MS). With one look only the latter counts. A scheduler that last told its numbers, with their time, before the
+requests came, and is not seen in its idle sleep, takes the proof away.
 
 Of a disaggregated pair the other leg decides:
 - prefill answered, decode owes: decode holds;
@@ -66,7 +67,7 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
         if found.unread or found.unaccepted or not loop_lives(facts, pid):
             return None
     gauges = engine.gauges
-    if not _queues_clear(engine) or not _numbers_asked(facts, engine):
+    if _silent_since(engine, age) or not _queues_clear(engine) or not _numbers_asked(facts, engine):
         return None
     partner = _partner(facts, engine, waiting)
     if partner is None:
@@ -113,6 +114,12 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
 def _counted(engine: Engine, seen: int) -> int:
     """How many of the requests that were seen its HTTP layer counts too, where it counts any: a websocket is none."""
     return seen if engine.gauges.http_active is None else min(seen, round(engine.gauges.http_active))
+
+
+def _silent_since(engine: Engine, age_ms: float | None) -> bool:
+    """Whether its scheduler last told its numbers before these requests came: it may have stopped reading since."""
+    told = engine.gauges.told_age_ms
+    return not engine.asleep and told is not None and age_ms is not None and told > age_ms
 
 
 def _queues_clear(engine: Engine) -> bool:

@@ -6,6 +6,8 @@ Proof, any of these, while the process can run and has sent no byte to anybody i
   One look proves this only together with an accept queue or unread requests that are old;
 - its liveness endpoint, which asks nothing of the scheduler, is silent, while old requests are owed and nothing waits
   to be accepted.
+An answer that has begun and is quiet for longer than the server keeps an idle connection waits too: vLLM sends the
+headers of a stream before its first token.
 HIGH when sockets and stack agree; else MEDIUM.
 
 Lookalikes: one body that a handler leaves unread while others are served (bytes move); a loop caught once in ordinary
@@ -14,11 +16,11 @@ work; an engine that has just started; a stopped one; a full accept queue with a
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Engine, Facts
+from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.model import Confidence, Frame, PythonThread, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
-from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, silent_endpoint, stuck
-from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
+from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, silent_endpoint, stalled, stuck
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, quietest, seconds, socket_refs, who
 
 Level = Confidence.Level
 
@@ -39,7 +41,8 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
     if not runs(facts, pid) or not has_served(facts, pid) or gets_bytes(served):
         return None
     found = intake(facts, pid)
-    waiting = stuck(served)
+    # A loop that turned would send the rest of an answer that has begun, or close the connection.
+    waiting = [*stuck(served), *(c for c in stalled(facts, engine) if c.server_pid == pid)]
     stack = loop_blocked(facts, pid)
     stays = stack is not None and (stack[1].same_at_second_look or not facts.two_looks)
     by_stack = stays and bool(waiting) and (facts.two_looks or bool(found.unaccepted or found.unread))
@@ -54,7 +57,7 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         proved.append(evidence(f"{silent.path}: {silent.error or 'no answer'}", f"endpoints[{index}]"))
     proved.append(
         evidence(
-            f"{count(len(waiting), 'request')} wait, the oldest for {seconds(oldest(waiting))}", *socket_refs(waiting)
+            f"{count(len(waiting), 'request')} wait, the oldest for {seconds(_since(waiting))}", *socket_refs(waiting)
         )
     )
     where = f" in {_place(stack[2])}" if stack is not None and stays else ""
@@ -64,7 +67,7 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         hop=engine.kind,
         holder_pids=(pid,),
         summary=f"The event loop of the {engine_name(engine.kind)}'s HTTP process (pid {pid}) is blocked{where}; "
-        f"{count(len(waiting), 'request')} of {who(facts, waiting)} wait, oldest {seconds(oldest(waiting))}.",
+        f"{count(len(waiting), 'request')} of {who(facts, waiting)} wait, oldest {seconds(_since(waiting))}.",
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
@@ -73,6 +76,10 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         ),
         explains=max(len(waiting), found.waiting),
     )
+
+
+def _since(waiting: list[Connection]) -> float:
+    return max(oldest(waiting) or 0.0, quietest(waiting) or 0.0)
 
 
 def _in_code(stack: tuple[int, PythonThread, Frame], facts: Facts) -> str:
