@@ -80,9 +80,8 @@ class Map:
 
     def push(self, value: bytes) -> None:
         """Append to a queue."""
-        attribute = _Element(map_fd=self.fd, value=ctypes.addressof(ctypes.create_string_buffer(value, len(value))))
         buffer = ctypes.create_string_buffer(value, len(value))
-        attribute.value = ctypes.addressof(buffer)
+        attribute = _Element(map_fd=self.fd, value=ctypes.addressof(buffer))
         self._check(_bpf(_UPDATE, attribute), "pushing to")
 
     def drop(self, key: bytes) -> bool:
