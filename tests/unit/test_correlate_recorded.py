@@ -103,3 +103,10 @@ def test_idle_connections_of_decode_that_rest_leave_the_missing_leg_proved() -> 
 
     assert code(resting=False) is Verdict.Code.UNDETERMINED
     assert code(resting=True) is Verdict.Code.ROUTER_DUAL_LEG
+
+
+def test_an_end_that_one_end_has_seen_was_missed_by_the_other() -> None:
+    scene, client, server = quiet()
+    seen = ConnectionEnd(pid=client.pid or 0, fd=client.fd or 0)
+    found = judged(scene, request(server, Side.SERVER, streaming=True), resting=(seen,))
+    assert (found.debt, found.rests, found.broken_off) == (Debt.NONE, True, False)

@@ -51,9 +51,11 @@ def _judged(
         return connection
     # The server's word on what it has read counts; where it is on another host, the client's on what it waits for.
     request = next((in_flight[end] for end in ends if end in in_flight), None)
-    if request is None:
-        return replace(connection, rests=True, debt=Debt.NONE) if any(end in resting for end in ends) else connection
-    if request.arriving or connection.moving:
+    # Where one end has seen an answer end, that the other one has missed it must not make an idle connection owe.
+    over = request is None or (request.streaming and not connection.moving)
+    if over and any(end in resting for end in ends):
+        return replace(connection, rests=True, debt=Debt.NONE)
+    if request is None or request.arriving or connection.moving:
         return connection
     at_server = request.side is Request.Side.SERVER
     if not request.streaming:
