@@ -53,6 +53,8 @@ class RealStack:
             for i, (name, role) in enumerate(roles)
         }
         self.children: list[processes.Child] = []
+        self._left: set[Path] = set()
+        """Shared memory of what was killed: nobody else removes it."""
         self.parts: dict[str, int] = {}
         """"router", "harness", and of each engine "engine.http", "engine.scheduler", ... -> pid."""
 
@@ -91,6 +93,7 @@ class RealStack:
         """End these programs with all that they started."""
         ended = [child for child in self.children if child.name in names]
         family = {pid: started for child in ended for pid, started in _family(child.pid).items()}
+        left = {path for pid in family for path in _shared_memory(pid)} | self._left
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -99,6 +102,8 @@ class RealStack:
             if _started(pid) == started:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        for path in left:
+            path.unlink(missing_ok=True)
         self.children = [child for child in self.children if child.name not in names]
         for name in names:
             (self.run_dir / f"{name}.ctl").unlink(missing_ok=True)
@@ -124,6 +129,15 @@ class RealStack:
         """Parts that have these pids; the pid itself where it is no part."""
         by_pid = {pid: part for part, pid in self.parts.items()}
         return tuple(sorted(by_pid.get(pid, str(pid)) for pid in pids))
+
+    def kill(self, engine: str) -> None:
+        """Kill every process of an engine."""
+        pids = self.family(engine)
+        self._left = {path for pid in pids for path in _shared_memory(pid)}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.end(engine)
 
     def family(self, engine: str) -> list[int]:
         """Every process of an engine, its helpers too."""
@@ -271,3 +285,14 @@ def _started(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[19]
     except OSError:
         return ""
+
+
+def _shared_memory(pid: int) -> set[Path]:
+    """Files of shared memory that a process has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    return {
+        Path(line.split(maxsplit=5)[5]) for line in lines if " /dev/shm/" in line and not line.endswith("(deleted)")
+    }

@@ -116,10 +116,7 @@ def paused(pause: str, resume: str, stack: RealStack) -> Iterator[None]:
 def killed(engine: str, stack: RealStack) -> Iterator[None]:
     """Every process of the engine was killed."""
     failed = stack.harness(do="status")["failed"]
-    for pid in stack.family(engine):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    stack.end(engine)
+    stack.kill(engine)
     stack.wait_for("requests to fail", lambda: stack.harness(do="status")["failed"] >= failed + 3 * CLIENTS)
     yield
 

@@ -134,6 +134,22 @@ def test_near_miss_decodes_turn():
     assert scene.verdict().code is Code.NOT_STUCK
 
 
+def test_near_miss_decodes_turn_under_load():
+    """Prefill answers early in good order, and decode keeps what it took over until a place is free."""
+    scene, harness, router, prefill, decode = pair()
+    scene.owed(harness, router, 3, age_ms=1_500)
+    scene.owed(router, decode, 3, age_ms=1_500)
+    scene.gauges(prefill)
+    scene.gauges(decode, running=18, transfer=3)
+    assert scene.verdict().code is Code.ROUTER_DUAL_LEG
+    # Decode was asked for its numbers once only.
+    asked_once = [replace(m, delta=None) if m.pid == decode.http else m for m in scene.metrics]
+    scene.metrics = asked_once
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene.metrics = [replace(m, delta=60.0) if m.delta == 0 else m for m in asked_once]
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
 def test_near_miss_requests_just_arrived():
     scene, harness, router, prefill, decode = pair()
     scene.owed(harness, router, 30, age_ms=100)

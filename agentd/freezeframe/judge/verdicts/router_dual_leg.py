@@ -12,8 +12,9 @@ The holder is the router: it alone could answer, and it waits for both. That pre
 the handshake is gone.
 
 Proof, second form (prefill gone, decode waits). Decode's connections are owed and silent, its scheduler keeps requests
-in a queue of disaggregation and counts no token, while nothing is owed by prefill and its scheduler has nothing, or
-there is no prefill engine. Prefill's answer alone is no sign: it ends early in good order.
+in a queue of disaggregation and counts no token (or they are older than LONG_MS, where that is not known), while
+nothing is owed by prefill and its scheduler has nothing and counts none, or there is no prefill engine. Prefill's
+answer alone is no sign: it ends early in good order.
 
 Blocked by sockets of the router or of decode that were not seen, by debts that cannot be told, and by bytes of the
 router to an engine that stay unacknowledged: then it is the network that keeps a leg from beginning.
@@ -24,7 +25,7 @@ owed after prefill has answered (decode's turn); a router that sends one leg aft
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Debt, Facts
+from freezeframe.judge.correlate.facts import Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS, STUCK_MS, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._legs import Leg, router_legs
@@ -104,10 +105,12 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
     waiting = min(len(down), len(decode.stuck))
     if waiting < 1 or prefill.owed or prefill.unclear or not sockets_seen(facts, router, *prefill.pids):
         return None
-    waits_for_prefill = any((e.gauges.handover or 0) > 0 and not e.gauges.tokens_delta for e in decode.engines)
+    age = oldest(down)
+    waits_for_prefill = any((e.gauges.handover or 0) > 0 and _counts_nothing(e, age) for e in decode.engines)
     if not waits_for_prefill or (prefill.engines and not prefill.empty):
         return None
-    age = oldest(down)
+    if any(engine.gauges.tokens_delta for engine in prefill.engines):
+        return None
     if not facts.two_looks and (age or 0) < LONG_MS:
         return None
     gone = "is empty" if prefill.engines else "has no engine on this host"
@@ -135,6 +138,12 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
         ),
         explains=waiting,
     )
+
+
+def _counts_nothing(engine: Engine, age_ms: float | None) -> bool:
+    """Whether it counted no token in the window; where that is not known, old requests have to speak."""
+    delta = engine.gauges.tokens_delta
+    return (age_ms or 0.0) >= LONG_MS if delta is None else delta == 0
 
 
 def _downstream(facts: Facts, router: int) -> Evidence:
