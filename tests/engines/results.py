@@ -30,9 +30,7 @@ class Outcome:
         """Of the table in Markdown."""
         how = "wrong" if self.wrong else "exact" if self.exact else "undetermined"
         expected, got = " ".join((self.code, *self.holders)), " ".join((self.got, *self.got_holders))
-        return (
-            f"| {self.engine} | {self.wedge} | {expected} | {got} | {self.confidence} | {how} | {self.took_s:.1f} s |"
-        )
+        return f"| {self.wedge} | {expected} | {got} | {self.confidence} | {how} | {self.took_s:.1f} s |"
 
 
 class Results:

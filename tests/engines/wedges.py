@@ -66,9 +66,9 @@ def stopped(part: str, stack: RealStack) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hanging(part: str, stack: RealStack) -> Iterator[None]:
+def hanging(part: str, stack: RealStack, *, in_batch: bool = False) -> Iterator[None]:
     """The main thread of a process of the engine is caught in a call that does not return."""
-    os.kill(stack.parts[part], signal.SIGUSR2)
+    os.kill(stack.parts[part], signal.SIGUSR1 if in_batch else signal.SIGUSR2)
     try:
         yield
     finally:
@@ -155,11 +155,11 @@ WEDGES = (
         code="ENGINE_HTTP_BLOCKED", holders=("engine.http",), still_s=LONG_S,
     ),
     Wedge(
-        name="batch never ends", products=("sglang",), strike=partial(hanging, "engine.scheduler"),
+        name="batch never ends", products=("sglang",), strike=partial(hanging, "engine.scheduler", in_batch=True),
         code="DECODE_STALLED", holders=("engine.scheduler",), still_s=LONG_S,
     ),
     Wedge(
-        name="batch never ends", products=("vllm",), strike=partial(hanging, "engine.worker"),
+        name="batch never ends", products=("vllm",), strike=partial(hanging, "engine.worker", in_batch=True),
         code="DECODE_STALLED", holders=("engine.scheduler", "engine.worker"), still_s=LONG_S,
     ),
     # SGLang keeps new requests in its HTTP process, vLLM in its scheduler.
@@ -197,11 +197,13 @@ WEDGES = (
         code="ENGINE_HTTP_BLOCKED", holders=("prefill.http",), pair=True,
     ),
     Wedge(
-        name="prefill batch never ends", products=("sglang",), strike=partial(hanging, "prefill.scheduler"),
+        name="prefill batch never ends", products=("sglang",),
+        strike=partial(hanging, "prefill.scheduler", in_batch=True),
         code="PREFILL_STALLED", holders=("prefill.scheduler",), still_s=LONG_S, pair=True,
     ),
     Wedge(
-        name="decode batch never ends", products=("sglang",), strike=partial(hanging, "decode.scheduler"),
+        name="decode batch never ends", products=("sglang",),
+        strike=partial(hanging, "decode.scheduler", in_batch=True),
         code="DECODE_STALLED", holders=("decode.scheduler",), still_s=LONG_S, pair=True,
     ),
 )  # fmt: skip
