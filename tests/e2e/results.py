@@ -67,6 +67,6 @@ def write_part(title: str, command: str, text: str) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     parts = re.split(r"^(?=# )", old, flags=re.MULTILINE)
-    kept = [part.strip() for part in parts if part.strip() and not part.startswith(f"# {title},")]
+    kept = [part.strip() for part in parts if part.strip() and not part.startswith(f"# {title}, as ")]
     own = f"# {title}, as `{command}` measured it on {now}\n\n{text.strip()}"
     RESULTS.write_text("\n\n".join(sorted([*kept, own], reverse=True)) + "\n", encoding="utf-8")
