@@ -7,6 +7,7 @@ import pytest
 from freezeframe.agentd.bpf import layout
 from freezeframe.agentd.bpf.layout import Connection, Stream
 from freezeframe.agentd.recorder.exchange import Known, flights
+from freezeframe.agentd.recorder.exchange import rests as exchange_rests
 from freezeframe.agentd.recorder.heads import RequestHead, ResponseHead
 
 
@@ -65,12 +66,22 @@ def test_by_its_content_length(sent: int, open_: bool) -> None:
         (b"\0\r\n0\r\n\r\n", False),
         (b"0\r\n0\r\n\r\n", False),
         (b"\0\0\0\n\n\r\n\0", True),
-        (b"\0\0\x000\r\n\r\n", True),
+        # From a buffer of its own: what is before it in memory is no part of the answer.
+        (b"\0\0\x000\r\n\r\n", False),
+        (b"\0\0\0\0\0\0\r\n", True),
     ],
 )
 def test_by_its_last_chunk(tail: bytes, open_: bool) -> None:
     found = flights(entry(out_bytes=900, out_tail=tail, **ANSWERING), answer(chunked=True), ())
     assert [each.streaming for each in found] == [True] * open_
+
+
+def test_only_a_whole_end_rests_for_certain() -> None:
+    def rests(tail: bytes) -> bool:
+        return exchange_rests(entry(out_bytes=900, out_tail=tail, **ANSWERING), answer(chunked=True))
+
+    assert rests(b"\0\r\n0\r\n\r\n")
+    assert not rests(b"\0\0\x000\r\n\r\n")
 
 
 def test_by_the_end_of_the_connection() -> None:
