@@ -81,4 +81,5 @@ def test_ones_own_processes_are_captured_and_each_missing_thing_says_what_grants
     assert {o["hint"] for o in outcomes.values() if o["status"] == "PARTIAL"} == {
         "run the agent as root or grant CAP_SYS_PTRACE",
         "grant CAP_SYS_ADMIN to see them",
+        "run the agent as root, or grant CAP_BPF and CAP_PERFMON",
     }

@@ -2,8 +2,8 @@
 
 The processor is emulated: a virtual machine inside a virtual machine does not boot everywhere where /dev/kvm opens.
 
-The kernel's package is downloaded, never installed. The guest has the host's root read-only (9p), memory for /tmp and
-/run, and a serial line on which the command's output comes back.
+The kernel's package is downloaded, never installed. The guest has the host's root read-only (9p), memory for /run, and
+a serial line on which the command's output comes back.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ for module in {modules}; do /bin/busybox insmod /modules/$module; done
 /bin/busybox mount -t sysfs sys /host/sys
 /bin/busybox mount -t tracefs tracefs /host/sys/kernel/tracing
 /bin/busybox mount -t devtmpfs dev /host/dev
-for each in /host/tmp /host/run; do /bin/busybox mount -t tmpfs none $each; done
+/bin/busybox mount -t tmpfs none /host/run
 /bin/busybox ip link set lo up
 echo "guest begins"
-export HOME=/tmp TMPDIR=/tmp PYTHONDONTWRITEBYTECODE=1 PATH=/usr/bin:/bin:/sbin
+export HOME=/run TMPDIR=/run PYTHONDONTWRITEBYTECODE=1 PATH=/usr/bin:/bin:/sbin
 /bin/busybox chroot /host {command}
 echo "guest ends with $?"
 /bin/busybox poweroff -f

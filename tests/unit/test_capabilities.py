@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,14 @@ from freezeframe.agentd.errors import StoreFailedError
 from freezeframe.agentd.store import Condition
 
 FULL = (1 << 41) - 1
+
+
+@pytest.fixture(autouse=True)
+def _without_bcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of the recorder have loaded the distribution's into this process."""
+    monkeypatch.delitem(sys.modules, "bcc", raising=False)
+
+
 WITHOUT_ADMIN = FULL & ~(1 << 21)
 
 

@@ -42,18 +42,27 @@ def test_answers_stalled_in_a_batch(kind):
     assert "get no token for 12 s" in verdict.summary
 
 
-def test_by_its_gauge_alone_when_that_was_written_of_late():
-    def verdict(age_ms):
-        scene, engine = begun("decode")
-        scene.stack(engine.scheduler, ())
-        scene.gauges(engine, running=30, age_ms=age_ms)
-        found = scene.verdict()
-        return found.code, found.confidence
+def test_by_its_gauge_alone():
+    scene, engine = begun("decode")
+    scene.stack(engine.scheduler, ())
+    scene.gauges(engine, running=30)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.confidence) == (Code.DECODE_STALLED, Level.MEDIUM)
 
-    assert verdict(2_000) == (Code.DECODE_STALLED, Level.MEDIUM)
-    assert verdict(20_000)[0] is Code.UNDETERMINED
+
+def test_where_no_answer_has_begun_the_gauge_must_be_of_late():
+    def codes(age_ms):
+        scene = Scene()
+        harness, router, engine = scene.client(), scene.router(), scene.engine()
+        scene.owed(harness, router, 30, age_ms=20_000)
+        scene.owed(router, engine, 30, age_ms=20_000)
+        scene.gauges(engine, running=30, age_ms=age_ms)
+        return {finding.code for finding in scene.conclude().findings}
+
+    assert Code.PREFILL_STALLED in codes(2_000)
+    assert Code.PREFILL_STALLED not in codes(20_000)
     # Over HTTP a value has no age: it may be from before.
-    assert verdict(None)[0] is Code.UNDETERMINED
+    assert Code.PREFILL_STALLED not in codes(None)
 
 
 def test_near_miss_the_answers_may_be_idle_connections():

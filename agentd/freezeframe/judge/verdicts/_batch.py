@@ -22,13 +22,14 @@ def stalled_batches(facts: Facts, code: Verdict.Code) -> tuple[Verdict, ...]:
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
-    # What a gauge says may be over: it counts when its age is known, and is less than the requests have waited.
-    fresh = gauges.age_ms is not None and gauges.age_ms < LONG_MS
-    runs_by_gauge = bool(gauges.running) and engine.busy is True and fresh
-    if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
-        return None
     served = facts.to_server(*engine.http_pids)
     begun = stalled(facts, engine)
+    # What a gauge says may be over: it counts beside answers that have begun, or when it is known to be of late.
+    of_late = gauges.age_ms is not None and gauges.age_ms < LONG_MS
+    begun_or_late = of_late or bool(begun) or any(c.broken_off for c in served)
+    runs_by_gauge = bool(gauges.running) and engine.busy is True and begun_or_late
+    if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
+        return None
     owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
     explains = for_clients(facts, owed) + _with_a_client(facts, begun)
     if not explains or gets_bytes(served) or not runs(facts, *engine.pids):
