@@ -127,5 +127,6 @@ def test_nobody_is_accused_where_nothing_is_wrong(
     results.add_healthy(state, bed.router.name, verdict["code"])
 
 
+@pytest.mark.skipif(not STRICT, reason="a share of one capture per state tells nothing: make e2e takes ten")
 def test_the_share_of_exact_verdicts(results: Results) -> None:
     assert results.share_of_exact() >= EXACT, results.text()
