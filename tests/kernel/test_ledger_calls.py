@@ -68,6 +68,10 @@ def entry_of(ledger: Ledger, sock: socket.socket) -> Connection:
     return entry
 
 
+def own_resting(ledger: Ledger) -> set[int]:
+    return {fd for pid, fd in ledger.resting() if pid == os.getpid()}
+
+
 class Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
@@ -160,6 +164,44 @@ def test_each_call_is_counted_and_read(ledger: Ledger, pair: Pair, send: str, re
         entry = entry_of(ledger, sock)
         assert (entry.requests, entry.responses, entry.status, entry.pipelined, entry.flags) == (1, 1, 200, 0, 0)
         assert sorted((entry.in_bytes, entry.out_bytes)) == [len(ANSWER), len(REQUEST)]
+
+
+def test_what_is_before_a_short_buffer_in_memory_is_not_taken_for_said(ledger: Ledger, pair: Pair) -> None:
+    """As programs do whose linker keeps the end of a chunk within the end of the last one."""
+    ends = memoryview(b"\r\n0\r\n\r\n")
+    line_end, last = ends[5:], ends
+    pair.client.sendall(REQUEST)
+    pair.server.recv(4096)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    os.writev(pair.server.fileno(), [head, b"a\r\n", b"0123456789", line_end])
+    pair.client.recv(4096)
+    assert [one(ledger, sock).streaming for sock in (pair.server, pair.client)] == [True, True]
+    assert entry_of(ledger, pair.server).out_tail == b"\0\0\0\0\0\0\r\n"
+    assert not {sock.fileno() for sock in (pair.server, pair.client)} & own_resting(ledger)
+    os.writev(pair.server.fileno(), [b"a\r\n", b"012345678", b"9", last])
+    pair.client.recv(4096)
+    assert of(ledger, pair.server) == of(ledger, pair.client) == []
+    assert entry_of(ledger, pair.server).out_tail == b"\0\r\n0\r\n\r\n"
+    assert {sock.fileno() for sock in (pair.server, pair.client)} <= own_resting(ledger)
+
+
+def test_an_end_over_many_short_writes(ledger: Ledger, pair: Pair) -> None:
+    pair.client.sendall(REQUEST)
+    pair.server.recv(4096)
+    pair.server.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello")
+    for piece in (b"\r", b"\n0", b"\r\n\r", b"\n"):
+        assert one(ledger, pair.server).streaming
+        pair.server.sendall(piece)
+    assert of(ledger, pair.server) == []
+
+
+def test_an_end_in_more_buffers_than_are_looked_at_is_not_called_missing(ledger: Ledger, pair: Pair) -> None:
+    pair.client.sendall(REQUEST)
+    pair.server.recv(4096)
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    os.writev(pair.server.fileno(), [head, *[b"1\r\nx\r\n"] * 20, b"0\r\n\r\n"])
+    assert of(ledger, pair.server) == []
+    assert pair.server.fileno() not in own_resting(ledger)
 
 
 def test_sendfile_and_splice_count_their_bytes(ledger: Ledger, pair: Pair, tmp_path: Path) -> None:

@@ -66,9 +66,13 @@ def test_by_its_content_length(sent: int, open_: bool) -> None:
         (b"\0\r\n0\r\n\r\n", False),
         (b"0\r\n0\r\n\r\n", False),
         (b"\0\0\0\n\n\r\n\0", True),
-        # From a buffer of its own: what is before it in memory is no part of the answer.
-        (b"\0\0\x000\r\n\r\n", False),
+        # Ten bytes that were said and end in an empty chunk's length.
+        (b"\0\0\x000\r\n\r\n", True),
         (b"\0\0\0\0\0\0\r\n", True),
+        # They could not be read: nothing is called unfinished.
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff", False),
+        (b"\xff\xff\xff\xff\xff\xff\r\n", False),
+        (b"\xff\r\n0\r\n\r\n", False),
     ],
 )
 def test_by_its_last_chunk(tail: bytes, open_: bool) -> None:
@@ -81,7 +85,9 @@ def test_only_a_whole_end_rests_for_certain() -> None:
         return exchange_rests(entry(out_bytes=900, out_tail=tail, **ANSWERING), answer(chunked=True))
 
     assert rests(b"\0\r\n0\r\n\r\n")
+    assert rests(b"\xff\r\n0\r\n\r\n")
     assert not rests(b"\0\0\x000\r\n\r\n")
+    assert not rests(b"\xff\xff\xff\xff\xff\xff\r\n")
 
 
 def test_by_the_end_of_the_connection() -> None:

@@ -19,6 +19,8 @@ MAX_FUTEXES = 16384
 # Of the ring of `sockets.bpf.c`.
 SOCKET_EVENTS = 4096
 NO_HEAD = 0xFFFFFFFF
+# In last bytes that could not be read, UNKNOWN_TAIL of the C.
+UNKNOWN_SIGN = 0xFF
 
 UNKNOWN, HTTP1, HTTP2, TLS, UPGRADED = range(5)
 NO_SIDE, SERVER, CLIENT = range(3)

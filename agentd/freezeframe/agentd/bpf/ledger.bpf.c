@@ -48,7 +48,8 @@ struct message_header { u64 name; u32 name_len, pad; u64 iov, iov_len, control, 
 struct call {
   u64 now, iov, base, bytes;
   u64 first, first_len, second; /* where its first bytes are */
-  u64 tail;                     /* behind its last one; 0 = not found */
+  u64 tail;                     /* its last bytes, the last one in the highest byte */
+  u32 tail_len;                 /* how many of them there are; 0 = not found */
   u64 connection;
   u8 start[32]; /* its first bytes */
   u64 left, len; /* where the HTTP/2 program is */
@@ -155,12 +156,25 @@ static __always_inline struct connection *open_connection(struct watch *w, u32 t
   return c;
 }
 
-/* Find where the first and behind which address the last byte of a call is; 0 = not found. */
+/* Add the last of `len` bytes, which end at this address, to the last bytes of the call. */
+static __always_inline bool add_to_tail(struct call *k, u64 end, u64 len) {
+  u64 read = 0;
+  u32 n = len < 8 ? len : 8;
+  FORGET(n);
+  n &= 15;
+  if (n > 8 || bpf_probe_read_user(&read, n, (void *)(end - n)))
+    return false;
+  k->tail = n == 8 ? read : (k->tail >> (8 * n)) | (n ? read << (64 - 8 * n) : 0);
+  return true;
+}
+
+/* Find where the first bytes of a call are, and its last ones; 0 = not found. */
 static __always_inline void find_ends(struct call *k) {
+  u32 known = k->bytes < 8 ? k->bytes : 8;
   if (!k->iov) {
     k->first = k->base;
     k->first_len = k->bytes;
-    k->tail = k->base + k->bytes;
+    k->tail_len = add_to_tail(k, k->base + k->bytes, k->bytes) ? known : 0;
     return;
   }
   u64 left = k->bytes;
@@ -177,11 +191,15 @@ static __always_inline void find_ends(struct call *k) {
     } else if (!k->second) {
       k->second = v.base;
     }
-    if (v.len >= left) {
-      k->tail = v.base + left;
+    u64 len = v.len < left ? v.len : left;
+    left -= len;
+    /* What is before a short segment in memory is no part of what was said. */
+    if (left < 8 && !add_to_tail(k, v.base + len, len))
+      return;
+    if (!left) {
+      k->tail_len = known;
       return;
     }
-    left -= v.len;
   }
 }
 
@@ -300,23 +318,21 @@ static __always_inline bool follow_http1(struct watch *w, struct connection *c, 
 
 static __always_inline void keep_tail(struct connection *c, struct call *k) {
   u64 *tail = k->direction == IN ? &c->in_tail : &c->out_tail;
-  u64 read = 0;
-  u32 n = k->bytes < 8 ? k->bytes : 8;
-  if (!k->tail || bpf_probe_read_user(&read, n & 15, (void *)(k->tail - n))) {
-    *tail = 0;
+  u64 said = k->tail;
+  u32 n = k->tail_len;
+  k->tail = 0;
+  if (!n) {
+    *tail = UNKNOWN_TAIL;
     return;
   }
-  /* Of what is said only the signs that end a chunk are kept. */
+  /* Only the signs that end a chunk are kept. */
 #pragma unroll
   for (u32 i = 0; i < 64; i += 8) {
-    u8 sign = read >> i;
+    u8 sign = said >> i;
     if (sign != '\r' && sign != '\n' && sign != '0')
-      read &= ~(0xffULL << i);
+      said &= ~(0xffULL << i);
   }
-  if (n >= 8)
-    *tail = read;
-  else
-    *tail = (*tail >> (8 * n)) | (read << (8 * (8 - n)));
+  *tail = n >= 8 ? said : (*tail >> (8 * n)) | said;
 }
 
 /* "GET / HTTP/1.0". */
@@ -483,6 +499,7 @@ static __always_inline int finish(u64 ctx, u32 tgid, struct watch *w, struct reg
   u16 family = 0;
   k->direction = IN;
   k->iov = k->base = k->first = k->second = k->tail = 0;
+  k->tail_len = 0;
   k->head = NO_HEAD;
   switch (r->orig_ax) {
   case 0: /* read */

@@ -15,6 +15,8 @@
 #define HEAD_PIECE 512
 #define HEAD_PIECES 8
 #define SEGMENTS 16
+/* Last bytes that could not be read: of signs that are never kept. */
+#define UNKNOWN_TAIL (~0ULL)
 
 enum protocol { UNKNOWN = 0, HTTP1 = 1, HTTP2 = 2, TLS = 3, UPGRADED = 4 };
 enum side { NO_SIDE = 0, SERVER = 1, CLIENT = 2 };

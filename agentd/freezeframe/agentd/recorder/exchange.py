@@ -16,11 +16,8 @@ _PROTOCOLS = {
     layout.TLS: "tls",
     layout.UPGRADED: "websocket",
 }
-# How a chunked message ends; the chunk before it ends with a line end, too.
+# How a chunked message ends; the chunk before it, or the head, ends with a line end, too.
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
-# Written from a buffer of its own, as hyper does, what is kept before it is no part of the answer. That a chunk's first
-# bytes are an empty line, and its length ends in 0, looks the same: then a stalled answer passes for an ended one.
-_LAST_CHUNK_ALONE = b"0\r\n\r\n"
 _NO_BODY = (204, 304)
 _NO_REQUEST = RequestHead()
 _NO_RESPONSE = ResponseHead()
@@ -121,12 +118,18 @@ def answered(c: Connection, known: Known) -> bool:
     answering = layout.OUT if c.side == layout.SERVER else layout.IN
     tail = c.out_tail if answering == layout.OUT else c.in_tail
     if response.chunked:
-        return tail.endswith(_LAST_CHUNK_ALONE)
+        return _ends_chunks(tail) is not False
     if response.content_length is not None:
         return _sent(c) >= response.head_bytes + response.content_length
     # Ends with the connection.
     over = layout.SHUT_OUT if answering == layout.OUT else layout.END_OF_INPUT
     return bool(c.flags & (over | layout.BROKEN))
+
+
+def _ends_chunks(tail: bytes) -> bool | None:
+    """Whether these last bytes of a message end its last chunk; None where they could not be read."""
+    last = tail[-len(_LAST_CHUNK) :]
+    return None if layout.UNKNOWN_SIGN in last else last == _LAST_CHUNK
 
 
 def rests(c: Connection, known: Known) -> bool:
@@ -135,7 +138,7 @@ def rests(c: Connection, known: Known) -> bool:
         return False
     if not c.requests or c.responses != c.requests or known.response_number != c.responses:
         return False
-    if known.response.chunked and not (c.out_tail if c.side == layout.SERVER else c.in_tail).endswith(_LAST_CHUNK):
+    if known.response.chunked and not _ends_chunks(c.out_tail if c.side == layout.SERVER else c.in_tail):
         return False
     return bool(known.response.head_bytes) and answered(c, known) and _asked(c, known) <= c.responses
 
@@ -162,7 +165,7 @@ def _request_is_whole(c: Connection, known: Known) -> bool:
         return sent >= layout.HEAD_BYTES
     sent = (c.in_bytes - c.request_in) if c.side == layout.SERVER else (c.out_bytes - c.request_out)
     if head.chunked:
-        return (c.in_tail if c.side == layout.SERVER else c.out_tail).endswith(b"0\r\n\r\n")
+        return _ends_chunks(c.in_tail if c.side == layout.SERVER else c.out_tail) is not False
     return sent >= head.head_bytes + (head.content_length or 0)
 
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from freezeframe.judge.correlate.clients import find_clients, find_group, mark_strays
-from freezeframe.judge.correlate.connections import SERVERS, find_listeners, join_connections
+from freezeframe.judge.correlate.connections import FORWARDERS, SERVERS, find_listeners, join_connections
 from freezeframe.judge.correlate.edges import sum_edges
 from freezeframe.judge.correlate.engines import find_engines
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.hops import find_hops
+from freezeframe.judge.correlate.keep_alives import with_keep_alives
 from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
 from freezeframe.judge.correlate.tasks import refer
@@ -42,8 +43,9 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     process_index = {p.pid: i for i, p in enumerate(snapshot.processes)}
     routers = tuple(p.pid for p in snapshot.processes if p.role is Process.Role.ROUTER)
     listeners = find_listeners(snapshot.sockets, processes)
+    forwarders = [pid for pid, p in processes.items() if p.role in FORWARDERS]
     connections = with_recorded(
-        join_connections(snapshot.sockets, processes, listeners, window_ms),
+        with_keep_alives(join_connections(snapshot.sockets, processes, listeners, window_ms), forwarders),
         snapshot.sockets,
         snapshot.requests,
         snapshot.recorder,

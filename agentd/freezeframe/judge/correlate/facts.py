@@ -70,6 +70,8 @@ class Connection:
     rests: bool = False
     # The answer has begun, has not ended, and stands still: the recorder saw it begin.
     broken_off: bool = False
+    # What went to the client in the window was no answer: a few bytes that keep its connection alive.
+    kept_alive: bool = False
 
     @property
     def owed(self) -> bool:
@@ -78,8 +80,8 @@ class Connection:
 
     @property
     def moving(self) -> bool:
-        """Whether bytes went to the client between the looks; False with one look."""
-        return bool(self.bytes_down_delta)
+        """Whether bytes of an answer went to the client between the looks; False with one look."""
+        return bool(self.bytes_down_delta) and not self.kept_alive
 
     @property
     def streaming(self) -> bool:

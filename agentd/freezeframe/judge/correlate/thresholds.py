@@ -32,6 +32,10 @@ HEALTH_TOKENS = 16.0
 # Bytes that a client may leave unread after the end of an answer, such as the last chunk after "[DONE]".
 LEFTOVER_BYTES = 1024.0
 
+# A comment that keeps a stream alive is shorter than this (13 bytes of smg, some 50 of sse-starlette); an event with a
+# token is longer.
+KEEP_ALIVE_BYTES = 64.0
+
 # The agent's own probes come from this address of this host: one that a server never accepts stays in its queue.
 PROBE_ADDRESS = "127.70.70.70"
 
