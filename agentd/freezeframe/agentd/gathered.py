@@ -28,7 +28,7 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
     "locks": lambda lock: (lock.pid, lock.kind, lock.address, lock.object),
     "asyncio_tasks": lambda task: (task.pid, task.address),
     "futex_waits": lambda wait: (wait.pid, wait.tid),
-    "metrics": lambda metric: (metric.pid, metric.name, metric.labels),
+    "metrics": lambda metric: (metric.pid, metric.name, metric.labels, metric.source),
     "endpoints": lambda endpoint: (endpoint.pid, endpoint.address, endpoint.path),
     "log_findings": lambda finding: (finding.pid, finding.pattern),
     "log_sources": lambda source: (source.pid, source.kind, source.name),

@@ -41,6 +41,7 @@ class Metric(google.protobuf.message.Message):
     DELTA_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name as the exporter spells it."""
     value: builtins.float
@@ -53,6 +54,8 @@ class Metric(google.protobuf.message.Message):
     """Process that exports it."""
     source: builtins.str
     """Where it was read: "http 127.0.0.1:30000/metrics", "mmap", "load snapshot"."""
+    note: builtins.str
+    """Why its value may not be true of now, one sentence; empty when nothing is known against it."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Labels."""
@@ -67,9 +70,10 @@ class Metric(google.protobuf.message.Message):
         delta: builtins.float | None = ...,
         pid: builtins.int = ...,
         source: builtins.str = ...,
+        note: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_delta", b"_delta", "age_ms", b"age_ms", "delta", b"delta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_delta", b"_delta", "age_ms", b"age_ms", "delta", b"delta", "labels", b"labels", "name", b"name", "pid", b"pid", "source", b"source", "value", b"value"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_delta", b"_delta", "age_ms", b"age_ms", "delta", b"delta", "labels", b"labels", "name", b"name", "note", b"note", "pid", b"pid", "source", b"source", "value", b"value"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_age_ms", b"_age_ms"]) -> typing.Literal["age_ms"] | None: ...
     @typing.overload

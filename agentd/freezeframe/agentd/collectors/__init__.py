@@ -5,6 +5,7 @@ from __future__ import annotations
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
+from freezeframe.agentd.collectors.read_gauges import READ_GAUGES
 from freezeframe.agentd.collectors.read_history import READ_HISTORY
 from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
@@ -35,6 +36,7 @@ COLLECTORS: tuple[Collector, ...] = (
     TRACE_REQUESTS,
     TRACE_FUTEX,
     SAMPLE_METRICS,
+    READ_GAUGES,
     SNAPSHOT_GPUS,
     READ_LOGS,
     READ_KERNEL_LOG,

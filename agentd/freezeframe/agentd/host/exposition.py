@@ -51,6 +51,7 @@ _LOADS = frozenset(
         *("num_running_reqs", "num_waiting_reqs", "num_reqs", "num_used_tokens", "num_total_tokens", "token_usage"),
         *("max_total_num_tokens", "gen_throughput", "cache_hit_rate", "utilization", "max_running_requests"),
         *("waiting", "grammar", "paused", "retracted", "prefill_prealloc_queue_reqs", "prefill_inflight_queue_reqs"),
+        "prefill_bootstrap_queue_reqs",
         *("decode_prealloc_queue_reqs", "decode_transfer_queue_reqs", "decode_retracted_queue_reqs"),
         *("kv_transfer_speed_gb_s", "kv_transfer_latency_ms"),
     }
@@ -112,21 +113,34 @@ def parse_loads(text: bytes, pid: int, source: str, wall: float) -> list[Metric]
         raise ValueError("parsing /v1/loads: no list of loads")
     metrics = []
     for load in loads[:MAX_SERIES]:
-        if not isinstance(load, dict):
-            continue
-        stamp = _number(load.get("timestamp"))
-        age = max(0.0, (wall - stamp) * 1000.0) if stamp else None
-        labels = (("dp_rank", _cut(str(load.get("dp_rank", 0)))),)
-        sections = [("", load), *((f"{name}_", load.get(name)) for name in _LOAD_SECTIONS)]
-        for prefix, section in sections:
-            if not isinstance(section, dict):
-                continue
-            for key, value in section.items():
-                number = _number(value) if key in _LOADS else None
-                if number is not None:
-                    name = f"load_{prefix}{key}"
-                    metrics.append(Metric(name=name, labels=labels, value=number, age_ms=age, pid=pid, source=source))
+        if isinstance(load, dict):
+            metrics += read_load(load, pid, source, wall)
     return metrics
+
+
+def read_load(load: dict[str, Any], pid: int, source: str, wall: float) -> list[Metric]:
+    """Numbers of one rank's load, with their age where it carries a timestamp."""
+    metrics = []
+    stamp = _number(load.get("timestamp"))
+    age = max(0.0, (wall - stamp) * 1000.0) if stamp else None
+    labels = (("dp_rank", _cut(str(load.get("dp_rank", 0)))),)
+    sections = [("", load), *((f"{name}_", load.get(name)) for name in _LOAD_SECTIONS)]
+    for prefix, section in sections:
+        if not isinstance(section, dict):
+            continue
+        for key, value in section.items():
+            number = _number(value) if key in _LOADS else None
+            if number is not None:
+                name = f"load_{prefix}{key}"
+                metrics.append(Metric(name=name, labels=labels, value=number, age_ms=age, pid=pid, source=source))
+    return metrics
+
+
+def known_series(name: str, labels: dict[str, str]) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """Name and labels of a series as they are kept; None for one that is left out, such as a bucket."""
+    if not _FAMILIES.match(name) or name.endswith("_bucket"):
+        return None
+    return escape(name.encode(), _TEXT_BYTES), _labels(labels)
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from freezeframe.judge.correlate.hops import find_hops
 from freezeframe.judge.correlate.keep_alives import with_keep_alives
 from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
+from freezeframe.judge.correlate.staleness import annotate
 from freezeframe.judge.correlate.tasks import refer
 from freezeframe.judge.correlate.unknowns import find_unknowns
 from freezeframe.judge.model import Meta, Process, Request, Snapshot
@@ -36,10 +37,11 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         raise ValueError(f"correlating {len(snapshots)} snapshots: each host is judged on its own")
     # What an earlier judgement added is made anew.
     known = tuple(replace(r, upstream=(), joined_by="") for r in snapshots[0].requests if r.source != "socket")
-    snapshot = replace(snapshots[0], requests=known, edges=(), hops=())
+    processes = {p.pid: p for p in snapshots[0].processes}
+    metrics = annotate(snapshots[0].metrics, processes)
+    snapshot = replace(snapshots[0], requests=known, edges=(), hops=(), metrics=metrics)
     meta = snapshot.meta or Meta()
     window_ms = meta.window_ms
-    processes = {p.pid: p for p in snapshot.processes}
     process_index = {p.pid: i for i, p in enumerate(snapshot.processes)}
     routers = tuple(p.pid for p in snapshot.processes if p.role is Process.Role.ROUTER)
     listeners = find_listeners(snapshot.sockets, processes)

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
+from freezeframe.judge.correlate.gauges import read_gauges
 from freezeframe.judge.correlate.stacks import in_idle_sleep, in_one_batch, main_thread, rests_in_scheduler
-from freezeframe.judge.correlate.thresholds import ASLEEP, GAUGE_STALE_MS, RESTING_WAKES
+from freezeframe.judge.correlate.thresholds import ASLEEP, RESTING_WAKES
 from freezeframe.judge.model import Metric, Process, PythonThread
 
 Role = Process.Role
-
-_RUNNING = ("sglang:num_running_reqs", "vllm:num_requests_running")
-_WAITING = (
-    "sglang:num_queue_reqs",
-    "sglang:num_grammar_queue_reqs",
-    "sglang:num_paused_reqs",
-    "sglang:num_retracted_reqs",
-    "vllm:num_requests_waiting",
-)
-# Queues of disaggregation: a request in one of them waits for the other engine, or for its own scheduler.
-_HANDOVER = (
-    "sglang:num_prefill_bootstrap_queue_reqs",
-    "sglang:num_prefill_inflight_queue_reqs",
-    "sglang:num_decode_prealloc_queue_reqs",
-    "sglang:num_decode_transfer_queue_reqs",
-    "sglang:num_decode_host_receive_queue_reqs",
-)
-_GENERATED = ("sglang:generation_tokens_total", "vllm:generation_tokens_total")
-_TOKENS = (
-    *_GENERATED,
-    "sglang:prompt_tokens_total",
-    "sglang:realtime_tokens_total",
-    "vllm:prompt_tokens_total",
-    "vllm:iteration_tokens_total_count",
-)
-_ACTIVE = ("sglang:http_requests_active",)
-# What SGLang's /v1/loads tells of each scheduler, with the time at which that wrote it.
-_TOLD = "load_num_running_reqs"
 
 
 def find_engines(
@@ -62,7 +35,7 @@ def find_engines(
         schedulers = tuple(p.pid for p in members if p.role in {Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER})
         kind = next((p.disaggregation for p in members if p.disaggregation), "") or "engine"
         pids = {p.pid for p in members}
-        gauges = _read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
+        gauges = read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
         streams = sum(c.streaming and c.server_pid in http for c in connections)
         wakes = _wakes(members, window_ms)
         asleep = _asleep(members, python_threads, wakes)
@@ -89,33 +62,6 @@ def find_engines(
             )
         )
     return tuple(engines)
-
-
-def _read_gauges(metrics: Sequence[tuple[int, Metric]]) -> Gauges:
-    wanted = (*_RUNNING, *_WAITING, *_HANDOVER)
-    used = [(index, metric) for index, metric in metrics if metric.name in wanted]
-    fresh = [m for _, m in metrics if m.age_ms is None or m.age_ms <= GAUGE_STALE_MS]
-    return Gauges(
-        running=_sum(fresh, _RUNNING),
-        waiting=_sum(fresh, _WAITING),
-        handover=_sum(fresh, _HANDOVER),
-        tokens_delta=_total(m.delta for _, m in metrics if m.name in _TOKENS),
-        generated_delta=_total(m.delta for _, m in metrics if m.name in _GENERATED),
-        # GET is the agent's own question, a scrape or a health check.
-        http_active=_total(m.value for m in fresh if m.name in _ACTIVE and dict(m.labels).get("method") == "POST"),
-        age_ms=max((m.age_ms for _, m in used if m.age_ms is not None), default=None),
-        told_age_ms=max((m.age_ms for _, m in metrics if m.name == _TOLD and m.age_ms is not None), default=None),
-        indexes=tuple(index for index, _ in used),
-    )
-
-
-def _sum(metrics: Iterable[Metric], names: tuple[str, ...]) -> float | None:
-    return _total(metric.value for metric in metrics if metric.name in names)
-
-
-def _total(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _busy(

@@ -114,15 +114,18 @@ class Gauges:
 
     running: float | None = None
     waiting: float | None = None
-    # The queues of disaggregation: bootstrap, inflight, prealloc, transfer.
+    # The queues of disaggregation, all, and of these the ones before a connection to the partner stands (bootstrap,
+    # prealloc) and those during the transfer (inflight, transfer).
     handover: float | None = None
+    bootstrap: float | None = None
+    transfer: float | None = None
     # Tokens counted between the looks; absent with one look.
     tokens_delta: float | None = None
     # Those of them that were generated.
     generated_delta: float | None = None
     # Requests that the HTTP layer counts in flight.
     http_active: float | None = None
-    # Age of the oldest of these values; absent when the source does not tell.
+    # Age of the oldest of these values; absent when no source tells.
     age_ms: float | None = None
     # How long ago its schedulers last told numbers with their time, the slowest of them; one of SGLang does so each
     # second, idle too.

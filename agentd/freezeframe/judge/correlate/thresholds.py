@@ -57,6 +57,9 @@ STARVED = 0.1
 # Gauges of SGLang are written again every 30 s by an idle scheduler; older ones say nothing about now.
 GAUGE_STALE_MS = 35_000.0
 
+# SGLang's load snapshot is written each second, idle too; a batch may keep its scheduler for longer.
+LOAD_STALE_MS = 5_000.0
+
 
 def slack(count: int) -> int:
     """How many of `count` requests may be missing at the next hop without meaning anything; at least one."""

@@ -23,6 +23,8 @@ class Metric:
     pid: int = 0
     # Where it was read: "http 127.0.0.1:30000/metrics", "mmap", "load snapshot".
     source: str = ""
+    # Why its value may not be true of now, one sentence; empty when nothing is known against it.
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

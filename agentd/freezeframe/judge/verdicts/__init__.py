@@ -111,6 +111,7 @@ def conclude(snapshot: Snapshot) -> Snapshot:
         edges=facts.edges,
         hops=hops,
         requests=facts.requests,
+        metrics=facts.snapshot.metrics,
         asyncio_tasks=facts.tasks,
         verdict=verdict,
         findings=findings,

@@ -118,7 +118,8 @@ def _counted(engine: Engine, seen: int) -> int:
 
 def _silent_since(engine: Engine, age_ms: float | None) -> bool:
     """Whether its scheduler last told its numbers before these requests came: it may have stopped reading since."""
-    told = engine.gauges.told_age_ms
+    # A scheduler that is seen to rest may have nothing new to tell: only its load snapshot is written all the same.
+    told = engine.gauges.told_age_ms if engine.busy is False else engine.gauges.age_ms
     return not engine.asleep and told is not None and age_ms is not None and told > age_ms
 
 

@@ -6,7 +6,7 @@ processes can run; and its scheduler rested at both looks, or the requests are o
 HIGH when the scheduler is seen to rest; else MEDIUM. The queues of disaggregation are not counted.
 
 Lookalikes: a queue behind running requests; a queue before a long prefill, whose scheduler does not rest; a gauge that
-was written long ago, which is left out when its age is known.
+was written long ago, or before the requests came: one of a known age has to be younger than they are.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         return None
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served)
+    # Written before the oldest of them came, it tells of others.
+    if gauges.age_ms is not None and gauges.age_ms > (oldest(waiting) or 0.0):
+        return None
     if (
         not for_clients(facts, waiting)
         or gets_bytes(served)

@@ -24,6 +24,7 @@ COLLECTORS = (
     "snapshot_python_stacks",
     "snapshot_sockets",
     "sample_metrics",
+    "read_gauges",
     "read_logs",
     "snapshot_host",
 )

@@ -95,7 +95,7 @@ SECTIONS: tuple[SectionKind, ...] = (
         title="Metrics",
         fields=("metrics", "endpoints"),
         build=metrics.metrics,
-        collectors=("sample_metrics",),
+        collectors=("sample_metrics", "read_gauges"),
     ),
     SectionKind(
         name="logs",

@@ -1,4 +1,4 @@
-"""Gauges and counters with their age, and how each endpoint answered."""
+"""Gauges and counters with their age and what is known against them, and how each endpoint answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def metrics(snapshot: Snapshot) -> tuple[Block, ...]:
     if snapshot.endpoints:
         blocks.append(_endpoints(snapshot))
     if snapshot.metrics:
-        blocks += [*((Paragraph(text=""),) if blocks else ()), _samples(snapshot)]
+        notes = list(dict.fromkeys(each.note for each in snapshot.metrics if each.note))
+        blocks += [*((Paragraph(text=""),) if blocks else ()), _samples(snapshot, notes)]
+        blocks += [Paragraph(text=f"[{number}] {note}.") for number, note in enumerate(notes, 1)]
     return tuple(blocks)
 
 
@@ -40,7 +42,7 @@ def _endpoints(snapshot: Snapshot) -> Table:
     return Table(columns=columns, rows=rows)
 
 
-def _samples(snapshot: Snapshot) -> Table:
+def _samples(snapshot: Snapshot, notes: list[str]) -> Table:
     columns = (
         Column(title="PID", right=True),
         Column(title="METRIC", flexible=True),
@@ -53,7 +55,7 @@ def _samples(snapshot: Snapshot) -> Table:
         (
             str(each.pid),
             _name(each),
-            units.number(each.value),
+            units.number(each.value) + (f" [{notes.index(each.note) + 1}]" if each.note else ""),
             optional(each, "delta", lambda value: ("+" if value > 0 else "") + units.number(value)),
             optional(each, "age_ms", units.age) if each.HasField("age_ms") else "unknown",
             each.source or NOTHING,
