@@ -134,16 +134,34 @@ class Rank(google.protobuf.message.Message):
     FRAME_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
     MINORITY_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    PHASE_AFTER_FIELD_NUMBER: builtins.int
+    FRAME_AFTER_FIELD_NUMBER: builtins.int
+    ENGINE_PID_FIELD_NUMBER: builtins.int
+    SAME_AT_SECOND_LOOK_FIELD_NUMBER: builtins.int
+    CPU_MS_DELTA_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Scheduler or worker process."""
     rank: builtins.str
     """Label, such as "TP0"."""
     frame: builtins.str
-    """The frame that decides, function name."""
+    """The frame that decides: "all_reduce under poll_and_all_reduce"."""
     group: builtins.int
-    """Ranks with the same folded stack share a group number."""
+    """Ranks that stand in the same place share a group number."""
     minority: builtins.bool
     """True when it is in the minority group."""
+    phase: builtins.str
+    """Its phase: "all_reduce", "broadcast", "idle loop", "batch launch" ...; empty when unknown."""
+    phase_after: builtins.str
+    """Its phase at the second look; empty with one look."""
+    frame_after: builtins.str
+    """The frame that decides at the second look."""
+    engine_pid: builtins.int
+    """Leader of its engine (the HTTP process); 0 when unknown."""
+    same_at_second_look: builtins.bool
+    """True when both looks show the same stack; absent with one look."""
+    cpu_ms_delta: builtins.float
+    """CPU time of its main thread between the looks, milliseconds; absent when unknown."""
     def __init__(
         self,
         *,
@@ -152,7 +170,18 @@ class Rank(google.protobuf.message.Message):
         frame: builtins.str = ...,
         group: builtins.int = ...,
         minority: builtins.bool = ...,
+        phase: builtins.str = ...,
+        phase_after: builtins.str = ...,
+        frame_after: builtins.str = ...,
+        engine_pid: builtins.int = ...,
+        same_at_second_look: builtins.bool | None = ...,
+        cpu_ms_delta: builtins.float | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["frame", b"frame", "group", b"group", "minority", b"minority", "pid", b"pid", "rank", b"rank"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_same_at_second_look", b"_same_at_second_look", "cpu_ms_delta", b"cpu_ms_delta", "same_at_second_look", b"same_at_second_look"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_same_at_second_look", b"_same_at_second_look", "cpu_ms_delta", b"cpu_ms_delta", "engine_pid", b"engine_pid", "frame", b"frame", "frame_after", b"frame_after", "group", b"group", "minority", b"minority", "phase", b"phase", "phase_after", b"phase_after", "pid", b"pid", "rank", b"rank", "same_at_second_look", b"same_at_second_look"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta"]) -> typing.Literal["cpu_ms_delta"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_same_at_second_look", b"_same_at_second_look"]) -> typing.Literal["same_at_second_look"] | None: ...
 
 global___Rank = Rank

@@ -17,6 +17,7 @@ from freezeframe.judge.correlate.engines import find_engines
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.hops import find_hops
 from freezeframe.judge.correlate.keep_alives import with_keep_alives
+from freezeframe.judge.correlate.ranks import find_ranks
 from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
 from freezeframe.judge.correlate.staleness import annotate
@@ -82,6 +83,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         hops=find_hops(connections, clients, engines, routers, processes),
         requests=requests,
         tasks=refer(snapshot.asyncio_tasks, requests),
+        ranks=find_ranks(snapshot.processes, snapshot.python_threads),
         unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
         outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, Request, Snapshot
+from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, Rank, Request, Snapshot
 
 
 class Debt(Enum):
@@ -235,6 +235,8 @@ class Facts:
     requests: tuple[Request, ...]
     # asyncio tasks, each with the request that it serves.
     tasks: tuple[AsyncioTask, ...]
+    # Schedulers and workers with their phases, by parallel group.
+    ranks: tuple[Rank, ...]
     # What is not known and why.
     unknowns: tuple[str, ...]
     # Outcome by collector.

@@ -54,6 +54,9 @@ ASLEEP = 0.02
 # Share of the window in CPU time below which a thread that wanted to run all the time was starved.
 STARVED = 0.1
 
+# Share of the window in CPU time from which a thread that should admit requests goes round.
+LIVELOCK = 0.7
+
 # Gauges of SGLang are written again every 30 s by an idle scheduler; older ones say nothing about now.
 GAUGE_STALE_MS = 35_000.0
 

@@ -55,9 +55,21 @@ class Rank:
     pid: int = 0
     # Label, such as "TP0".
     rank: str = ""
-    # The frame that decides, function name.
+    # The frame that decides: "all_reduce under poll_and_all_reduce".
     frame: str = ""
-    # Ranks with the same folded stack share a group number.
+    # Ranks that stand in the same place share a group number.
     group: int = 0
     # True when it is in the minority group.
     minority: bool = False
+    # Its phase: "all_reduce", "broadcast", "idle loop", "batch launch" ...; empty when unknown.
+    phase: str = ""
+    # Its phase at the second look; empty with one look.
+    phase_after: str = ""
+    # The frame that decides at the second look.
+    frame_after: str = ""
+    # Leader of its engine (the HTTP process); 0 when unknown.
+    engine_pid: int = 0
+    # True when both looks show the same stack; absent with one look.
+    same_at_second_look: bool | None = None
+    # CPU time of its main thread between the looks, milliseconds; absent when unknown.
+    cpu_ms_delta: float | None = None

@@ -31,7 +31,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
         return None
     owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
-    explains = for_clients(facts, owed) + _with_a_client(facts, begun)
+    explains = for_clients(facts, owed) + with_a_client(facts, begun)
     if not explains or gets_bytes(served) or not runs(facts, *engine.pids):
         return None
     decode = engine.kind == "decode" or (bool(begun) and engine.kind != "prefill")
@@ -69,7 +69,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     )
 
 
-def _with_a_client(facts: Facts, begun: list[Connection]) -> int:
+def with_a_client(facts: Facts, begun: list[Connection]) -> int:
     """How many of these answers some client can be waiting for: a router's clients have as many connections open."""
     routers = {c.client_pid for c in begun if c.client_pid in facts.routers}
     direct = sum(c.client_pid not in routers for c in begun)

@@ -11,6 +11,7 @@ from freezeframe.client.render.sections import (
     metrics,
     outcomes,
     processes,
+    ranks,
     requests,
     sockets,
     stacks,
@@ -80,7 +81,7 @@ SECTIONS: tuple[SectionKind, ...] = (
         collectors=("snapshot_locks", "trace_futex"),
     ),
     SectionKind(
-        name="ranks", title="Ranks", fields=("ranks",), build=stacks.ranks, collectors=("snapshot_python_stacks",)
+        name="ranks", title="Ranks", fields=("ranks",), build=ranks.ranks, collectors=("snapshot_python_stacks",)
     ),
     SectionKind(
         name="profile",

@@ -1,4 +1,4 @@
-"""Stacks of Python, asyncio and native threads; locks; ranks. Equal stacks of one process are shown once."""
+"""Stacks of Python, asyncio and native threads; locks. Equal stacks of one process are shown once."""
 
 from __future__ import annotations
 
@@ -148,24 +148,6 @@ def _owner(lock: stack_pb2.Lock) -> str:
 def _waiter(waiter: stack_pb2.Waiter) -> str:
     said = f"{waiter.tid} {optional(waiter, 'since_ms', units.age)}"
     return said if waiter.endless else f"{said} (timed)" if waiter.operation else said
-
-
-def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show where each rank stands; the minority is the suspect."""
-    if not snapshot.ranks:
-        return ()
-    columns = (
-        Column(title="RANK"),
-        Column(title="PID", right=True),
-        Column(title="GROUP", right=True),
-        Column(title="STANDS IN", flexible=True),
-        Column(title="NOTE"),
-    )
-    rows = tuple(
-        (each.rank or NOTHING, str(each.pid), str(each.group), each.frame, "minority" if each.minority else "")
-        for each in snapshot.ranks
-    )
-    return (Table(columns=columns, rows=rows),)
 
 
 def _folded(stacks: Iterable[tuple[int, str, tuple[str, ...]]], *, largest_first: bool = False) -> tuple[Block, ...]:

@@ -1,0 +1,92 @@
+"""The rank table: where the processes of one parallel group stand, equal ones in one row, the minority first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from freezeframe.client.render import units
+from freezeframe.client.render.document import Block, Column, Table
+from freezeframe.client.render.sections.contract import Snapshot
+from freezeframe.client.render.values import NOTHING
+from freezeframe.v1 import metric_pb2
+
+_NAMED = 8
+_NUMBER = re.compile(r"(.*?)(\d+)$")
+
+
+def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Show each group of ranks that stand together, in the agent's order: by engine, the minority first."""
+    if not snapshot.ranks:
+        return ()
+    rows: dict[int, list[metric_pb2.Rank]] = {}
+    for rank in snapshot.ranks:
+        rows.setdefault(rank.group, []).append(rank)
+    columns = (
+        Column(title="RANKS"),
+        Column(title="PIDS"),
+        Column(title="PHASE"),
+        Column(title="STANDS IN", flexible=True),
+        Column(title="SECOND LOOK", flexible=True),
+        Column(title="CPU", right=True),
+        Column(title="NOTE"),
+    )
+    return (Table(columns=columns, rows=tuple(_row(members) for members in rows.values())),)
+
+
+def folded(names: Iterable[str]) -> str:
+    """Names with numbers at their ends as ranges: "TP0-3 TP5"."""
+    ranges: dict[str, list[int]] = {}
+    others: list[str] = []
+    for name in dict.fromkeys(names):
+        found = _NUMBER.match(name)
+        if found is None:
+            others.append(name)
+        else:
+            ranges.setdefault(found[1], []).append(int(found[2]))
+    said = [f"{head}{span}" for head, numbers in ranges.items() for span in _spans(sorted(numbers))]
+    said = [*said, *others]
+    return ", ".join(said[:_NAMED]) + (f" and {len(said) - _NAMED} more" if len(said) > _NAMED else "")
+
+
+def _spans(numbers: Sequence[int]) -> list[str]:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+
+
+def _row(members: Sequence[metric_pb2.Rank]) -> tuple[str, ...]:
+    first = members[0]
+    places = tuple(dict.fromkeys(rank.frame for rank in members if rank.frame))
+    return (
+        folded(rank.rank for rank in members if rank.rank) or NOTHING,
+        folded(str(rank.pid) for rank in members),
+        first.phase or ("unknown" if first.frame else "not seen"),
+        " | ".join(places) or NOTHING,
+        _second(members),
+        _cpu(members),
+        "minority" if first.minority else "",
+    )
+
+
+def _second(members: Sequence[metric_pb2.Rank]) -> str:
+    """What the second look adds."""
+    seen = [rank for rank in members if rank.HasField("same_at_second_look")]
+    if not seen:
+        return NOTHING
+    if all(rank.same_at_second_look for rank in seen):
+        return "same"
+    moved = dict.fromkeys(" ".join(filter(None, (r.phase_after, r.frame_after))) for r in seen)
+    return " | ".join(filter(None, moved)) or "changed"
+
+
+def _cpu(members: Sequence[metric_pb2.Rank]) -> str:
+    spent = [rank.cpu_ms_delta for rank in members if rank.HasField("cpu_ms_delta")]
+    if not spent:
+        return NOTHING
+    least, most = units.number(min(spent)), units.number(max(spent))
+    return f"{least} ms" if least == most else f"{least}-{most} ms"
