@@ -536,9 +536,26 @@ def test_the_shell_completes_commands_options_and_sections() -> None:
     assert complete("freezeframe --output j", 2) == ["json"]
 
 
+def test_export_writes_what_viewers_read(tmp_path: Path) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    result = run("export", "a.ffz", "--to", "folded")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(line.rpartition(" ")[2].isdigit() for line in result.stdout.splitlines())
+    result = run("export", "a.ffz", "--to", "speedscope", "-o", "a.json")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "a.json\n")
+    assert json.loads((tmp_path / "a.json").read_text())["exporter"] == "freezeframe"
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o600
+    result = run("export", "a.ffz", "--to", "pprof", "-o", "a.pb.gz")
+    assert (tmp_path / "a.pb.gz").read_bytes()[:2] == b"\x1f\x8b"
+    result = run("export", "a.ffz", "--to", "pprof", "--of", "profile", "-o", "none")
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert result.stderr == ("Error: exporting a.ffz: there is no profile in it\nHint: freezeframe snap --profile 5\n")
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
+        "snap", "show", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

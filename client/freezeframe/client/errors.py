@@ -24,7 +24,8 @@ ClientError
     ├── NotASnapshotError         no .ffz file
     ├── NewerFormatError          written by a newer version
     ├── DamagedFileError          nothing of it is whole
-    └── DigestError               changed on the way
+    ├── DigestError               changed on the way
+    └── NothingToExportError      nothing of that kind is in it
 """
 
 from __future__ import annotations
@@ -149,3 +150,7 @@ class DamagedFileError(FileError):
 
 class DigestError(FileError):
     """Changed on the way."""
+
+
+class NothingToExportError(FileError):
+    """Nothing of that kind is in it."""

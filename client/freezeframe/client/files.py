@@ -89,6 +89,11 @@ def save(data: bytes, meta: meta_pb2.Meta, wanted: str | None) -> str:
         path = wanted
     else:
         path = _unused(os.path.join(wanted, name) if wanted is not None else name)
+    return write(data, path)
+
+
+def write(data: bytes, path: str) -> str:
+    """Write a file (0600, whole or not at all) and give its path. Raises SaveError."""
     temporary = f"{path}.{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -78,9 +78,14 @@ def complain(sentence: str) -> None:
 def emit(pieces: Iterable[str], *, utf8: bool = False) -> None:
     """Write a result on stdout, in its encoding or in UTF-8. Raises SaveError when it cannot be written."""
     encoding = "utf-8" if utf8 else sys.stdout.encoding or "ascii"
+    emit_bytes(piece.encode(encoding, "backslashreplace") for piece in pieces)
+
+
+def emit_bytes(pieces: Iterable[bytes]) -> None:
+    """Write a result on stdout as it is. Raises SaveError when it cannot be written."""
     try:
         for piece in pieces:
-            sys.stdout.buffer.write(piece.encode(encoding, "backslashreplace"))
+            sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         # Whoever reads has enough.

@@ -10,6 +10,7 @@ import freezeframe.v1.log_pb2
 import freezeframe.v1.meta_pb2
 import freezeframe.v1.metric_pb2
 import freezeframe.v1.process_pb2
+import freezeframe.v1.profile_pb2
 import freezeframe.v1.request_pb2
 import freezeframe.v1.socket_pb2
 import freezeframe.v1.stack_pb2
@@ -58,6 +59,7 @@ class Snapshot(google.protobuf.message.Message):
     FUTEX_WAITS_FIELD_NUMBER: builtins.int
     FUTEX_ADDRESSES_FIELD_NUMBER: builtins.int
     CONNECTION_EVENTS_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where and why."""
@@ -166,6 +168,10 @@ class Snapshot(google.protobuf.message.Message):
     def connection_events(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.trace_pb2.ConnectionEvent]:
         """What happened to connections."""
 
+    @property
+    def profile(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.profile_pb2.ProfileThread]:
+        """What threads ran and waited in over some seconds, when a profile was asked for."""
+
     def __init__(
         self,
         *,
@@ -196,8 +202,9 @@ class Snapshot(google.protobuf.message.Message):
         futex_waits: collections.abc.Iterable[freezeframe.v1.trace_pb2.FutexWait] | None = ...,
         futex_addresses: collections.abc.Iterable[freezeframe.v1.trace_pb2.FutexAddress] | None = ...,
         connection_events: collections.abc.Iterable[freezeframe.v1.trace_pb2.ConnectionEvent] | None = ...,
+        profile: collections.abc.Iterable[freezeframe.v1.profile_pb2.ProfileThread] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["history", b"history", "host", b"host", "meta", b"meta", "recorder", b"recorder", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "connection_events", b"connection_events", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "futex_addresses", b"futex_addresses", "futex_waits", b"futex_waits", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "connection_events", b"connection_events", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "futex_addresses", b"futex_addresses", "futex_waits", b"futex_waits", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "profile", b"profile", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
 
 global___Snapshot = Snapshot

@@ -19,6 +19,7 @@ from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
 from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process, Thread
+from freezeframe.judge.model.profiles import ProfileFrame, ProfileStack, ProfileThread, ProfileWait
 from freezeframe.judge.model.requests import ConnectionEnd, RecorderState, Request
 from freezeframe.judge.model.snapshot import Snapshot
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
@@ -65,6 +66,10 @@ __all__ = [
     "Outcome",
     "Pressure",
     "Process",
+    "ProfileFrame",
+    "ProfileStack",
+    "ProfileThread",
+    "ProfileWait",
     "PythonThread",
     "Rank",
     "RecorderState",

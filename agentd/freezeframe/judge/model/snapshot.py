@@ -9,6 +9,7 @@ from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
 from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process
+from freezeframe.judge.model.profiles import ProfileThread
 from freezeframe.judge.model.requests import RecorderState, Request
 from freezeframe.judge.model.sockets import Edge, Hop, Socket
 from freezeframe.judge.model.stacks import AsyncioTask, Lock, NativeThread, PythonThread
@@ -77,3 +78,5 @@ class Snapshot:
     futex_addresses: tuple[FutexAddress, ...] = ()
     # What happened to connections.
     connection_events: tuple[ConnectionEvent, ...] = ()
+    # What threads ran and waited in over some seconds, when a profile was asked for.
+    profile: tuple[ProfileThread, ...] = ()

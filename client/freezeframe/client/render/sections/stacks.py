@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Column, Lines, Table
+from freezeframe.client.render.merged import merge
 from freezeframe.client.render.sections import traces
 from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, optional
 from freezeframe.v1 import stack_pb2, verdict_pb2
 
 _NAMED = 4
-_INTERPRETER_LOOP = "_PyEval_EvalFrameDefault"
 
 
 def python(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -82,23 +82,13 @@ def native(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def _merged(native: Sequence[stack_pb2.NativeFrame], python: Sequence[stack_pb2.Frame]) -> tuple[str, ...]:
-    """Frames of both, innermost first.
-
-    Each run of the interpreter's loop is replaced by its Python frame where there are as many; since 3.11 one run may
-    have several, so else all of them stand where the innermost run is.
-    """
-    runs = [index for index, frame in enumerate(native) if frame.function == _INTERPRETER_LOOP]
-    lines = [f"{frame.function or '?'}  {frame.module}+{units.address(frame.offset)}" for frame in native]
-    own = [f"[python] {line}" for line in _frames(python)]
-    if not own:
-        return tuple(lines)
-    if len(runs) == len(own):
-        for index, line in zip(runs, own, strict=True):
-            lines[index] = line
-        return tuple(lines)
-    if not runs:
-        return (*lines, *own)
-    return (*lines[: runs[0]], *own, *(line for index, line in enumerate(lines) if index > runs[0]))
+    """Frames of both, innermost first, those of Python marked."""
+    return tuple(
+        f"[python] {_frames((frame,))[0]}"
+        if isinstance(frame, stack_pb2.Frame)
+        else f"{frame.function or '?'}  {frame.module}+{units.address(frame.offset)}"
+        for frame in merge(native, python)
+    )
 
 
 def _second_look(thread: stack_pb2.NativeThread) -> tuple[str, ...]:
