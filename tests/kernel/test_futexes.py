@@ -73,7 +73,7 @@ def test_waits_in_progress_and_what_was_waited_and_woken(futexes: Futexes) -> No
         futex(word, WAIT, 7)
 
     began = time.monotonic_ns()
-    threads = [threading.Thread(target=wait) for _ in range(5)]
+    threads = [threading.Thread(target=wait, daemon=True) for _ in range(5)]
     for thread in threads:
         thread.start()
     eventually(lambda: len(waiting_at(futexes, word)) == 5)

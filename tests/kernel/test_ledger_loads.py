@@ -4,11 +4,12 @@ import ctypes
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from freezeframe.agentd.bpf import layout, loader, programs
+from freezeframe.agentd.bpf import compiled, compiler, layout, loader, programs
 from freezeframe.agentd.bpf.errors import BpfError
 from freezeframe.agentd.recorder.ledger import Ledger
 from tests.support.bpf_objects import held_by, present
@@ -32,10 +33,10 @@ def test_no_kernel_headers_are_installed_here() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of bcc
 def test_structs_are_those_of_the_c(private_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BCC_KERNEL_SOURCE", loader.write_headers(str(private_directory)))
-    bcc = loader.find_bcc()
-    flags = [f"-I{loader.ROOM}", "-Wno-everything", *(f"-D{name}={value}" for name, value in layout.SIZES)]
-    bpf = bcc.BPF(text=(loader.ROOM / "ledger.bpf.c").read_text(), cflags=flags)
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", compiler.write_headers(str(private_directory)))
+    bcc = compiler.find_bcc()
+    flags = [f"-I{compiler.ROOM}", "-Wno-everything", *(f"-D{name}={value}" for name, value in layout.SIZES)]
+    bpf = bcc.BPF(text=(compiler.ROOM / "ledger.bpf.c").read_text(), cflags=flags)
     try:
         for name, (part, struct, fields) in STRUCTS.items():
             kind = bpf[name].Leaf if part == "value" else bpf[name].Key
@@ -76,22 +77,61 @@ def test_bcc_is_found_from_any_python(python: str) -> None:
     code = (
         "import sys, importlib.util\n"
         "sys.path[:0] = sys.argv[1:]\n"
-        "from freezeframe.agentd.bpf import loader\n"
-        "print(loader.find_bcc().BPF.__name__, sum('dist-packages' in each for each in sys.path))\n"
+        "from freezeframe.agentd.bpf import compiler\n"
+        "print(compiler.find_bcc().BPF.__name__, sum('dist-packages' in each for each in sys.path))\n"
     )
     source = str(Path(__file__).resolve().parents[2] / "agentd")
     done = subprocess.run([found[0], "-c", code, source], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("BPF 0\n", "")
 
 
-def test_a_program_that_does_not_load_says_what_the_verifier_said(private_directory: Path) -> None:
-    wrong = loader.ProgramFile(
+def refused(directory: Path, function: str, point: str) -> str:
+    wrong = compiled.ProgramFile(
         file="ledger.bpf.c",
-        attachments=(loader.Attachment(function="on_exit", point="raw:no_such_tracepoint"),),
-        defines=layout.SIZES,
+        attachments=(compiled.Attachment(function=function, point=point),),
+        defines=(*layout.SIZES, ("TYPED_REGISTERS", 1)),
     )
-    with pytest.raises(BpfError, match=r"ledger\.bpf\.c: Failed to attach BPF to raw tracepoint"):
-        loader.load(wrong, str(private_directory))
+    with pytest.raises(BpfError) as refusal:
+        loader.load(wrong, str(directory))
+    return refusal.value.detail
+
+
+def test_a_program_that_does_not_load_says_what_the_kernel_said(private_directory: Path) -> None:
+    said = refused(private_directory, "on_exit", "raw:no_such_tracepoint")
+    assert said.endswith("ledger.bpf.c: attaching to no_such_tracepoint: No such file or directory")
+    said = refused(private_directory, "on_sys_exit", "typed:no_such_tracepoint")
+    assert "no typedef btf_trace_no_such_tracepoint" in said
+    # A task is no registers.
+    said = refused(private_directory, "on_sys_exit", "typed:sched_process_exit")
+    assert said.startswith("loading the recorder's programs: ledger.bpf.c: loading the program on_sys_exit: ")
+    assert "task_struct" in said
+
+
+def test_what_was_compiled_is_kept_as_long_as_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+
+    def kept() -> dict[str, bytes]:
+        return {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+
+    first = loader.load(programs.URING, str(tmp_path))
+    first.close()
+    (name,) = kept()
+    assert name.startswith(loader.KEPT)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    before = kept()
+    with monkeypatch.context() as patch:
+        # No compiler is run.
+        patch.setattr(compiler, "__name__", "freezeframe.no_such_module")
+        second = loader.load(programs.URING, str(tmp_path))
+        assert (set(second.maps), second.rung, second.passed) == (set(first.maps), 0, ())
+        second.close()
+    # What is damaged is made anew.
+    (tmp_path / name).write_bytes(before[name][:100])
+    loader.load(programs.URING, str(tmp_path)).close()
+    assert kept() == before
+    # Other constants, another program.
+    loader.load(replace(programs.URING, defines=(("OTHER", 1),)), str(tmp_path)).close()
+    assert len(kept()) == 2
 
 
 def test_a_directory_of_others_is_refused(tmp_path: Path) -> None:

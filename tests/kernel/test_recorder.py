@@ -146,9 +146,11 @@ def test_a_killed_recorder_leaves_nothing_and_is_back_within_two_seconds(tmp_pat
                     )  # fmt: skip
             eventually(lambda armed=armed: times_armed(agent) > armed)
             took.append(time.monotonic() - gone)
-        # 1.2 s on two idle cores. Other tests may have them: then it takes hardly longer than the compiler.
-        compiling = min(int(each) for each in re.findall(r'"ms": (\d+), "rung"', agent.log.read_text())) / 1000
-        assert min(took) < max(2.0, 3 * compiling), (took, compiling)
+        # Others may have the cores, and the supervisor waits a little longer for one that ends again and again.
+        assert min(took) < 2.0, took
+        # Only the first one needed a compiler.
+        first, *later = map(int, re.findall(r'"ms": (\d+), "rung"', agent.log.read_text()))
+        assert min(later) < first / 4, (first, later)
         os.kill(recorder_of(agent), signal.SIGSTOP)
         outcome = outcome_of(snap(agent, tmp_path, "--window", "0", "--deadline", "3"))
         assert (outcome["status"], outcome["detail"].split(":")[0]) == ("UNAVAILABLE", "asking the recorder")

@@ -469,7 +469,8 @@ static __always_inline void end_futex(u64 thread, struct registers *r, long ret)
   }
   struct futex_state *s = futexes.lookup(&key);
   if (!s) {
-    futexes.update(&key, &none);
+    /* Not over what another CPU has just entered. */
+    futexes.insert(&key, &none);
     s = futexes.lookup(&key);
     if (!s)
       return;
@@ -639,11 +640,12 @@ static __always_inline bool becomes_watched(struct registers *r, long ret) {
   return (ret == 0 || ret == -EINPROGRESS) && (family == AF_INET || family == AF_INET6);
 }
 
-/* The calls that `finish` looks at. */
+/* The calls that `finish` looks at, or that make a process a watched one. */
 static __always_inline bool matters(u64 number) {
   switch (number) {
   case 0: case 1: case 3: case 19: case 20: case 32: case 33: case 40: case 42: case 43: case 44: case 45: case 46:
-  case 47: case 48: case 72: case 202: case 275: case 288: case 292: case 299: case 307: case 327: case 328: case 436:
+  case 47: case 48: case 50: case 72: case 202: case 275: case 288: case 292: case 299: case 307: case 327: case 328:
+  case 436:
     return true;
   }
   return false;
@@ -651,16 +653,38 @@ static __always_inline bool matters(u64 number) {
 
 #ifndef FROM_TRACEPOINTS
 
+#ifdef TYPED_REGISTERS
+/* The verifier knows what args[0] points to, and checks each field's place. */
+#define REGISTER(at) (*(volatile u64 *)(saved + R10_IN_PT_REGS + 8 * (at)))
+#else
+static __always_inline u64 saved_register(u64 saved, u32 at) {
+  u64 value = 0;
+  bpf_probe_read_kernel(&value, sizeof(value), (void *)(saved + R10_IN_PT_REGS + 8 * at));
+  return value;
+}
+#define REGISTER(at) saved_register(saved, at)
+#endif
+
 int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
+  u64 saved = ctx->args[0];
   struct registers r;
+  r.orig_ax = REGISTER(8);
+  /* First of all: most calls are none of ours. */
+  if (!matters(r.orig_ax))
+    return 0;
   u32 tgid = bpf_get_current_pid_tgid() >> 32;
   struct watch *w = watched.lookup(&tgid);
-  u64 saved = ctx->args[0];
-  long ret = (long)ctx->args[1];
-  bpf_probe_read_kernel(&r.orig_ax, sizeof(r.orig_ax), (void *)(saved + R10_IN_PT_REGS + 8 * 8));
-  if (w ? !matters(r.orig_ax) : !may_become_watched(r.orig_ax))
+  if (!w && !may_become_watched(r.orig_ax))
     return 0;
+  long ret = (long)ctx->args[1];
+#ifdef TYPED_REGISTERS
+  r.r10 = REGISTER(0);
+  r.dx = REGISTER(5);
+  r.si = REGISTER(6);
+  r.di = REGISTER(7);
+#else
   bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
+#endif
   if (!w && (!becomes_watched(&r, ret) || !(w = watch_process(tgid))))
     return 0;
   return finish((u64)ctx, tgid, w, &r, ret);

@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_SYS_BPF = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, 0)
+from freezeframe.agentd.bpf.syscalls import SYS_BPF
+
 _LOOKUP, _UPDATE, _DELETE, _LOOKUP_BATCH = 1, 2, 3, 24
 NO_EXIST = 1
 # Entries of one batch; a hash bucket must fit.
@@ -45,7 +46,7 @@ class _Batch(ctypes.Structure):
 
 def _bpf(command: int, attribute: ctypes.Structure) -> int:
     """Give 0 or the error number."""
-    if _libc.syscall(_SYS_BPF, command, ctypes.byref(attribute), ctypes.sizeof(attribute)) < 0:
+    if _libc.syscall(SYS_BPF, command, ctypes.byref(attribute), ctypes.sizeof(attribute)) < 0:
         return ctypes.get_errno()
     return 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from freezeframe.agentd.bpf.compiled import Attachment, ProgramFile
 from freezeframe.agentd.bpf.layout import SIZES, SOCKET_EVENTS
-from freezeframe.agentd.bpf.loader import Attachment, ProgramFile
 
 _LIFE = (
     Attachment(function="on_exec", point="raw:sched_process_exec"),
@@ -11,7 +11,10 @@ _LIFE = (
     Attachment(function="on_switch", point="raw:sched_switch"),
 )
 
-_CONTINUATIONS = ("on_frames", "on_head")
+
+def _continuations(point: str) -> tuple[Attachment, ...]:
+    return tuple(Attachment(function=name, point=point) for name in ("on_frames", "on_head"))
+
 
 # Where registers may not be read (lockdown=confidentiality): twice the cost, by the arguments that an event carries.
 _LEDGER_FROM_EVENTS = ProgramFile(
@@ -22,28 +25,33 @@ _LEDGER_FROM_EVENTS = ProgramFile(
         Attachment(function="on_sys_exit", point="tracepoint:raw_syscalls:sys_exit"),
     ),
     defines=(*SIZES, ("FROM_TRACEPOINTS", 1)),
-    continuations=_CONTINUATIONS,
+    continuations=_continuations("tracepoint:raw_syscalls:sys_exit"),
     needs_tracefs=True,
+)
+
+# Where the kernel does not tell its types (CONFIG_DEBUG_INFO_BTF): registers cost a call each time.
+_LEDGER_UNTYPED = ProgramFile(
+    file="ledger.bpf.c",
+    attachments=(*_LIFE, Attachment(function="on_sys_exit", point="raw:sys_exit")),
+    defines=SIZES,
+    continuations=_continuations("raw:sys_exit"),
+    otherwise=_LEDGER_FROM_EVENTS,
 )
 
 LEDGER = ProgramFile(
     file="ledger.bpf.c",
-    attachments=(
-        *_LIFE,
-        Attachment(function="on_sys_exit", point="raw:sys_exit"),
-    ),
-    defines=SIZES,
-    continuations=_CONTINUATIONS,
-    otherwise=_LEDGER_FROM_EVENTS,
+    attachments=(*_LIFE, Attachment(function="on_sys_exit", point="typed:sys_exit")),
+    defines=(*SIZES, ("TYPED_REGISTERS", 1)),
+    continuations=_continuations("typed:sys_exit"),
+    otherwise=_LEDGER_UNTYPED,
 )
 
 # Connections as the kernel sees them open, close and fail; its events are attached by name while it is compiled.
 SOCKETS = ProgramFile(
     file="sockets.bpf.c",
-    attachments=(),
     defines=(("EVENTS", SOCKET_EVENTS),),
     needs_tracefs=True,
 )
 
 # Which processes have io_uring carry bytes of sockets: what it carries is not seen.
-URING = ProgramFile(file="uring.bpf.c", attachments=(), needs_tracefs=True)
+URING = ProgramFile(file="uring.bpf.c", needs_tracefs=True)

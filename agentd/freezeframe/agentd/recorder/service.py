@@ -286,8 +286,9 @@ def main(argv: Sequence[str]) -> None:
     except StartError as error:
         sys.exit(error.detail)
     for name in os.listdir(directory):
-        # What a killed one left.
-        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+        if not name.startswith(loader.KEPT):
+            # What a killed one left.
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
     tempfile.tempdir = directory
     logger, writer = logs.start(config.log_level)
     Recorder(control, config, directory, logger).run()
