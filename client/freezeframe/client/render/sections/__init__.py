@@ -11,6 +11,7 @@ from freezeframe.client.render.sections import (
     metrics,
     outcomes,
     processes,
+    profile,
     ranks,
     requests,
     sockets,
@@ -86,9 +87,9 @@ SECTIONS: tuple[SectionKind, ...] = (
     SectionKind(
         name="profile",
         title="Profile",
-        fields=(),
-        build=lambda _: (),
-        otherwise="A profile is taken on request only, and this version takes none.",
+        fields=("profile",),
+        build=profile.profile,
+        otherwise="A profile is taken on request only: freezeframe snap --profile 5.",
     ),
     SectionKind(name="gpus", title="GPUs", fields=("gpus",), build=host.gpus, collectors=("snapshot_gpus",)),
     SectionKind(
