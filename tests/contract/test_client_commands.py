@@ -23,6 +23,7 @@ from freezeframe.v1 import service_pb2, snapshot_pb2, verdict_pb2
 from tests.support.canned_agent import Script, canned_agent, done_of, step
 from tests.support.golden import assert_golden
 from tests.support.story import story, story_bytes
+from tests.support.two_moments import moment
 
 NAME = "gpu-07-20260102T030405.678Z.ffz"
 PARTIAL = 4
@@ -517,6 +518,62 @@ def test_show_sections_in_the_order_asked_for() -> None:
     assert "\n\nHistory\n" in everything
 
 
+def two_files(second: snapshot_pb2.Snapshot | None = None) -> None:
+    Path("a.ffz").write_bytes(file.write([moment()], "t"))
+    Path("b.ffz").write_bytes(file.write([second or moment(41)], "t"))
+
+
+def test_diff_in_every_form() -> None:
+    two_files()
+    done = run("diff", "a.ffz", "b.ffz")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "same 30 requests, 41 s older, nothing moved"
+    assert run("diff", "b.ffz", "a.ffz", "--output", "brief").stdout.splitlines()[0] == done.stdout.splitlines()[0]
+    assert run("diff", "a.ffz", "b.ffz", "--output", "markdown").stdout.startswith(
+        "**same 30 requests, 41 s older, nothing moved**\n\n### Verdict\n"
+    )
+    shown = json.loads(run("--output", "json", "diff", "a.ffz", "b.ffz").stdout)
+    assert (shown["nothing_moved"], shown["still"], shown["request_counts"]["same"]) == (True, 30, 60)
+
+
+def test_diff_refuses_two_hosts_and_what_it_cannot_read() -> None:
+    other = moment(41)
+    other.meta.host = "gpu-08"
+    two_files(other)
+    done = run("diff", "a.ffz", "b.ffz")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: a.ffz is of gpu-07, b.ffz of gpu-08: nothing in them is the same thing\n"
+        "Hint: give two snapshots of one host\n"
+    )
+    assert run("diff", "a.ffz", "missing.ffz").exit_code == 5
+    assert run("diff", "a.ffz").exit_code == 2
+
+
+def test_diff_of_a_cut_file_calls_nothing_gone_that_is_lost() -> None:
+    two_files()
+    whole = Path("b.ffz").read_bytes()
+    Path("b.ffz").write_bytes(whole[: file.manifest_end(whole) + 40])
+    done = run("diff", "a.ffz", "b.ffz", "--output", "json")
+    assert done.exit_code == 5
+    assert done.stderr.splitlines()[-1] == "Error: a file is damaged: what is compared is what is whole of it"
+    shown = json.loads(done.stdout)
+    assert shown["request_counts"] == {"same": 0, "gone": 0, "new": 0, "unclear": 60}
+    assert shown["process_counts"]["gone"] == 0
+    assert "requests" in shown["remarks"][0]
+
+
+def test_diff_of_fleets_pairs_hosts_by_name() -> None:
+    first, second = moment(), moment(41)
+    first.meta.host, second.meta.host = "gpu-08", "gpu-09"
+    Path("a.ffz").write_bytes(file.write([moment(), first], "t"))
+    Path("b.ffz").write_bytes(file.write([second, moment(41)], "t"))
+    done = run("diff", "a.ffz", "b.ffz")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("same 30 requests, 41 s older, nothing moved\n")
+    assert done.stderr.splitlines() == ["gpu-08 is in a.ffz alone", "gpu-09 is in b.ffz alone"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script(shell: str) -> None:
     done = run("completion", shell)
@@ -555,7 +612,7 @@ def test_export_writes_what_viewers_read(tmp_path: Path) -> None:
 
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
+        "snap", "show", "diff", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

@@ -182,6 +182,7 @@ class _Run:
             embedded=identity.embedded,
             schema=identity.schema,
             usual_clients=identity.usual_clients,
+            pids=self._spec.pids,
         )
         whole = Snapshot(
             **{

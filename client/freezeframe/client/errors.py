@@ -4,6 +4,7 @@ ClientError
 ├── HostError               2  a HOST that is no host this version can reach
 ├── ConfigError             2  a configuration file that cannot be used
 ├── BadRequestError         2  the agent says that the request asks for what cannot be
+├── NotComparableError      2  two snapshots that have nothing in common
 ├── AgentError              3  no answer from an agent
 │   ├── AgentNotThereError        nothing listens
 │   ├── SocketPermissionError     the socket may not be opened by this user
@@ -58,6 +59,12 @@ class ConfigError(ClientError):
 
 class BadRequestError(ClientError):
     """The agent says that the request asks for what cannot be."""
+
+    exit_code = 2
+
+
+class NotComparableError(ClientError):
+    """Two snapshots that have nothing in common."""
 
     exit_code = 2
 

@@ -27,6 +27,8 @@ class Opened:
     lost: tuple[str, ...]
     # What a newer writer may have said that this version cannot show; empty when nothing.
     newer: str
+    # Names of the sections that are lost, one set per snapshot.
+    lost_sections: tuple[frozenset[str], ...] = ()
 
 
 def load(path: str) -> Opened:
@@ -69,7 +71,15 @@ def parse(data: bytes, name: str) -> Opened:
         if schema > SCHEMA
         else ""
     )
-    return Opened(snapshots=contents.hosts, lost=contents.lost, newer=newer)
+    lost = tuple(
+        frozenset(section.name for section in part.sections if section.items and not _has(snapshot, section.name))
+        for part, snapshot in zip(contents.manifest.hosts, contents.hosts, strict=True)
+    )
+    return Opened(snapshots=contents.hosts, lost=contents.lost, newer=newer, lost_sections=lost)
+
+
+def _has(snapshot: snapshot_pb2.Snapshot, name: str) -> bool:
+    return any(field.name == name for field, _ in snapshot.ListFields())
 
 
 def default_name(meta: meta_pb2.Meta) -> str:

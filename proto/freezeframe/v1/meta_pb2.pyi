@@ -39,6 +39,7 @@ class Meta(google.protobuf.message.Message):
     EMBEDDED_FIELD_NUMBER: builtins.int
     SCHEMA_FIELD_NUMBER: builtins.int
     USUAL_CLIENTS_FIELD_NUMBER: builtins.int
+    PIDS_FIELD_NUMBER: builtins.int
     snapshot_id: builtins.str
     """Identifies the snapshot: HOST-TIME-RANDOM, safe in a file name."""
     host: builtins.str
@@ -69,6 +70,10 @@ class Meta(google.protobuf.message.Message):
     def usual_clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Clients that the agent's configuration names, by title or address: they matter where --client names nobody."""
 
+    @property
+    def pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Processes named with --pid: others, but for their peers, were not looked at; empty when none was named."""
+
     def __init__(
         self,
         *,
@@ -86,8 +91,9 @@ class Meta(google.protobuf.message.Message):
         embedded: builtins.bool = ...,
         schema: builtins.int = ...,
         usual_clients: collections.abc.Iterable[builtins.str] | None = ...,
+        pids: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "usual_clients", b"usual_clients", "window_ms", b"window_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "pids", b"pids", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "usual_clients", b"usual_clients", "window_ms", b"window_ms"]) -> None: ...
 
 global___Meta = Meta
 

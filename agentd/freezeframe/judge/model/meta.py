@@ -38,6 +38,8 @@ class Meta:
     schema: int = 0
     # Clients that the agent's configuration names, by title or address: they matter where --client names nobody.
     usual_clients: tuple[str, ...] = ()
+    # Processes named with --pid: others, but for their peers, were not looked at; empty when none was named.
+    pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from freezeframe.client.cli import completion, doctor, export, get, pin, rm, show, snap, snapshots, watch, where
+from freezeframe.client.cli import completion, diff, doctor, export, get, pin, rm, show, snap, snapshots, watch, where
 from freezeframe.client.cli.common import Options, common_options
 from freezeframe.client.errors import ClientError, FileError, SaveError
 from freezeframe.client.settings import complain, discard_stdout, open_closed_streams
@@ -23,6 +23,7 @@ _STDOUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBAD
 COMMANDS: tuple[click.Command, ...] = (
     snap.command,
     show.command,
+    diff.command,
     export.command,
     where.command,
     watch.command,

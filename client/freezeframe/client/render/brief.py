@@ -20,7 +20,7 @@ def render(snapshot: snapshot_pb2.Snapshot, file: str | None = None, *, ascii_on
         _unseen(snapshot, file),
     )
     ellipsis = "..." if ascii_only else "…"
-    return "".join(f"{_short(clean(line), ellipsis)}\n" for line in lines)
+    return "".join(f"{short(clean(line), ellipsis)}\n" for line in lines)
 
 
 def _head(snapshot: snapshot_pb2.Snapshot) -> str:
@@ -66,5 +66,6 @@ def _unseen(snapshot: snapshot_pb2.Snapshot, file: str | None) -> str:
     return f"not seen: {', '.join(unseen) or 'nothing is missing'}; file: {file or 'not saved'}"
 
 
-def _short(line: str, ellipsis: str) -> str:
+def short(line: str, ellipsis: str) -> str:
+    """Cut a line that a chat would fold."""
     return line if len(line) <= _LONGEST else line[: _LONGEST - len(ellipsis)] + ellipsis

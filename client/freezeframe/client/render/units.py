@@ -28,6 +28,17 @@ def long_age(milliseconds: float) -> str:
     return f"{milliseconds / _SECOND:.1f} s ({_clock(milliseconds)})"
 
 
+def span(milliseconds: float) -> str:
+    """Say how far two moments are apart, in one form, as the verdict does: "0.3 s", "41 s", "12 min", "3 h 12 min"."""
+    if milliseconds < 10 * _SECOND:
+        return f"{milliseconds / _SECOND:.1f} s"
+    if milliseconds < 10 * _MINUTE:
+        return f"{milliseconds / _SECOND:.0f} s"
+    if milliseconds < _HOUR:
+        return f"{milliseconds / _MINUTE:.0f} min"
+    return _clock(milliseconds)
+
+
 def size(count: float) -> str:
     """Say a number of bytes: "512 B", "5.1 kB", "20.3 MB" (powers of 1000)."""
     if abs(count) < _STEP:

@@ -1,0 +1,37 @@
+"""`freezeframe diff`: what changed between two snapshots; needs no agent."""
+
+from __future__ import annotations
+
+import click
+
+from freezeframe.client.cli.common import with_settings
+from freezeframe.client.settings import Settings, complain, emit
+
+
+@click.command("diff")
+@click.argument("first", type=click.Path(), metavar="A")
+@click.argument("second", type=click.Path(), metavar="B")
+@with_settings
+def command(settings: Settings, first: str, second: str) -> None:
+    """Compare two snapshot files of one host: requests, processes, stacks, numbers, connections, verdict.
+
+    They are compared in the order of their time. What one of them did not look at is never called gone.
+    """
+    from freezeframe.client import compared  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
+    from freezeframe.client.render import comparison, markdown, text  # noqa: PLC0415
+
+    both = compared.load(first, second)
+    if settings.output == "json":
+        emit(comparison.to_json(both.comparisons), utf8=True)
+    elif settings.output == "markdown":
+        emit((markdown.render(comparison.page(each)) for each in both.comparisons), utf8=True)
+    elif settings.output == "brief":
+        emit(comparison.brief(each, ascii_only=settings.style().ascii) for each in both.comparisons)
+    else:
+        emit(text.render(comparison.page(each), settings.style()) for each in both.comparisons)
+    for sentence in both.sentences:
+        complain(sentence)
+    if both.damaged:
+        complain("Error: a file is damaged: what is compared is what is whole of it")
+        click.get_current_context().exit(DAMAGED)

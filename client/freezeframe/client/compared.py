@@ -1,0 +1,45 @@
+"""Two snapshot files, opened and compared host by host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freezeframe.client import compare, files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a comparison of two files gives."""
+
+    # One per host that is in both.
+    comparisons: tuple[compare.Comparison, ...]
+    # What has to be told beside: hosts in one file alone, what is lost, a newer writer; one sentence each.
+    sentences: tuple[str, ...]
+    # True when a file is damaged.
+    damaged: bool
+
+
+def load(first: str, second: str) -> Compared:
+    """Open and compare two files. Raises FileError, NotComparableError."""
+    opened = [files.load(path) for path in (first, second)]
+    given = [
+        [
+            compare.Given(snapshot=snapshot, file=path, lost=lost)
+            for snapshot, lost in zip(each.snapshots, each.lost_sections, strict=True)
+        ]
+        for path, each in zip((first, second), opened, strict=True)
+    ]
+    pairs = compare.pairs(*given)
+    both = {older.snapshot.meta.host for older, _ in pairs}
+    alone = [
+        f"{each.snapshot.meta.host or 'an unnamed host'} is in {each.file} alone"
+        for hosts in given
+        for each in hosts
+        if each.snapshot.meta.host not in both
+    ]
+    told = [sentence for each in opened for sentence in (*each.lost, *((each.newer,) if each.newer else ()))]
+    return Compared(
+        comparisons=tuple(compare.compare(*pair) for pair in pairs),
+        sentences=(*alone, *told),
+        damaged=any(each.lost for each in opened),
+    )
