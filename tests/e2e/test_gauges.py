@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.bed.bed import Bed
 from tests.support.command import freezeframe, snap
 from tests.support.daemon import running_daemon
 
-pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("root", "kernel", "e2e"), pytest.mark.timeout(180)]
 
 
 def test_a_blocked_engine_is_read_without_asking_it(tmp_path: Path) -> None:
@@ -37,3 +38,26 @@ def test_a_blocked_engine_is_read_without_asking_it(tmp_path: Path) -> None:
     assert snapshot["verdict"]["code"] == "ENGINE_HTTP_BLOCKED"
     shown = freezeframe("show", str(max(tmp_path.glob("*.ffz"))), "metrics", cwd=tmp_path)
     assert "streams that have begun" in " ".join(shown.stdout.split())
+
+
+def test_the_past_of_the_gauges_stands_under_the_bytes(tmp_path: Path) -> None:
+    with Bed.start(wedge="none") as bed, running_daemon() as agent:
+        wanted = {
+            ("gauge", "sglang:num_running_reqs"),
+            ("tokens", "sglang:realtime_tokens_total"),
+            ("answer bytes", ""),
+        }
+        begin = time.monotonic()
+        while True:
+            series = snap(agent.address, "--window", "0", cwd=tmp_path).get("history", {}).get("series", ())
+            found = {(each["kind"], each["subject"]) for each in series if each.get("pid") == bed.pids.decode.scheduler}
+            found |= {("answer bytes", "") for each in series if each["kind"] == "answer bytes"}
+            if wanted <= found:
+                break
+            assert time.monotonic() < begin + 90, f"the history shows no gauges: {found}"
+            time.sleep(0.5)
+        scheduler = bed.pids.decode.scheduler
+    shown = freezeframe("show", str(max(tmp_path.glob("*.ffz"))), "history", cwd=tmp_path)
+    assert f"decode {scheduler} sglang:num_running_reqs" in " ".join(shown.stdout.split())
+    kinds = [line.strip().split("  ")[0] for line in shown.stdout.splitlines()]
+    assert kinds.index("answer bytes") < kinds.index("gauge")

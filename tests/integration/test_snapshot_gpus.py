@@ -15,6 +15,7 @@ import pytest
 
 from freezeframe.agentd.collectors.snapshot_gpus import SNAPSHOT_GPUS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
+from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
 from freezeframe.agentd.jobs import Job
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge.model import Gpu, Outcome
@@ -226,3 +227,24 @@ async def test_without_a_driver_it_is_skipped_and_a_library_of_others_is_not_loa
         f"{path} may be changed by others than root: not loaded",
         f"chown root:root {path}",
     )
+
+
+async def test_use_and_power_second_by_second_while_one_gpu_hangs(
+    library: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB_NVML_FAULT", "nvmlDeviceGetPowerUsage@2:hang")
+    seen: dict[int, list[Gpu]] = {}
+    async with launcher(library()) as workers:
+        outcome = await workers.run(
+            WATCH_GPUS,
+            Job(job_id=1, collector=WATCH_GPUS.name, deadline_ms=4000.0),
+            on_part=lambda part: [seen.setdefault(each.index, []).append(each) for each in part.gpus],  # type: ignore[arg-type, func-returns-value]
+            on_doing=lambda _what, _done: None,
+        )
+        end_what_hangs(workers)
+    assert outcome.status is Status.OK
+    assert sorted(seen) == [0, 1, 3, 4, 5, 6, 7]
+    for index, samples in seen.items():
+        assert len(samples) >= 2
+        assert {each.utilization_percent for each in samples} == {100.0}
+        assert [each.power_watts for each in samples] == pytest.approx([100.0 + index / 1000.0] * len(samples))

@@ -20,12 +20,15 @@ from freezeframe.agentd import capabilities, channel, front, privileges
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.collectors import COLLECTORS
+from freezeframe.agentd.collectors.watch_gauges import WATCH_GAUGES
+from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.engine import Engine
 from freezeframe.agentd.errors import AgentError, StartError
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.overrides import overrides
+from freezeframe.agentd.past import Past
 from freezeframe.agentd.pidfds import Held
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Store
@@ -72,6 +75,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         return serving_processes(processes, sockets, overrides(config.roles, processes), metrics)
 
     workers = Workers()
+    past = Past()
     engine = Engine(
         workers=workers,
         collectors=COLLECTORS,
@@ -86,6 +90,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
             schema=SCHEMA,
             usual_clients=config.clients,
         ),
+        past=past.tell,
     )
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
     probed = capabilities.probe()
@@ -116,12 +121,13 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     control.setblocking(False)
     loop = asyncio.get_running_loop()
     loop.add_reader(control, _introduced, control, workers)
-    warming = None if once else asyncio.ensure_future(_keep_warm(engine, logger))
+    lasting = [] if once else [_keep_warm(engine, logger), past.run(workers, engine, (WATCH_GAUGES, WATCH_GPUS))]
+    tasks = [asyncio.ensure_future(each) for each in lasting]
     try:
         yield _Composed(parts=parts, ready_line=f"ready {config.runtime_dir}/capture.sock" if once else "")
     finally:
-        if warming is not None:
-            warming.cancel()
+        for task in tasks:
+            task.cancel()
         loop.remove_reader(control)
         workers.detach()
 

@@ -22,15 +22,28 @@ from freezeframe.agentd.gathered import Gathered, merge_outcomes
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.agentd.last_gpus import LastGpus
-from freezeframe.judge.model import History, Meta, Metric, Outcome, Process, RecorderState, Snapshot, Socket
+from freezeframe.agentd.recorder.history import INTERVAL_S
+from freezeframe.judge.model import (
+    History,
+    KernelEvent,
+    Meta,
+    Metric,
+    Outcome,
+    Process,
+    RecorderState,
+    Series,
+    Snapshot,
+    Socket,
+)
 
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
 READ_COMMAND_LINES = "read_command_lines"
-# Not steps that can be asked for: two come first in every capture, one belongs to the live view.
-INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges")
+# Not steps that can be asked for: two come first in every capture, one belongs to the live view, two to the past.
+INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges", "watch_gauges", "watch_gpus")
 SOCKETS = "snapshot_sockets"
 GPUS = "snapshot_gpus"
+HISTORY = "read_history"
 
 # Share of the deadline for finding processes and command lines: the collectors need the rest.
 _FIRST_STEPS_SHARE = 0.3
@@ -84,8 +97,12 @@ class Engine:
         hold: Callable[[Iterable[Target]], Held],
         identity: Meta,
         clock: Clock = Clock(),  # noqa: B008 - frozen
+        past: Callable[[Iterable[KernelEvent]], tuple[Series, ...]] = lambda _events: (),
     ) -> None:
-        """`identity` has what is the same for every snapshot: host, version, boot, what is configured."""
+        """`identity` has what is the same for every snapshot: host, version, boot, what is configured.
+
+        `past` gives what was sampled beside the recorder, and events of the kernel's log, as series.
+        """
         self.workers = workers
         self.collectors = {collector.name: collector for collector in collectors}
         self.serving = serving
@@ -93,6 +110,7 @@ class Engine:
         self.hold = hold
         self.identity = identity
         self.clock = clock
+        self.past = past
         self.next_job = 0
         self.last_gpus = LastGpus()
         # Command lines read before trouble starts, by what changes when a process becomes or calls itself another.
@@ -147,7 +165,7 @@ class _Run:
         everyone = await self.find()
         self._miss(everyone)
         first = self._choose(engine.serving(everyone, (), ()), everyone)
-        held = [engine.hold(_target(process) for process in first)]
+        held = [engine.hold(as_target(process) for process in first)]
         try:
             await self._look(everyone, first, held)
             ended = frozenset().union(*(each.exited() for each in held))
@@ -163,7 +181,7 @@ class _Run:
         snapshot = replace(
             snapshot,
             requests=tuple(each for each in snapshot.requests if each.pid in looked_at),
-            history=_of(snapshot.history, looked_at),
+            history=_of(self._past(snapshot), looked_at),
             recorder=_ends_of(snapshot.recorder, looked_at),
         )
         identity = engine.identity
@@ -199,6 +217,16 @@ class _Run:
         # Pure, but long on a big host: the loop must go on answering health checks.
         return await asyncio.to_thread(engine.conclude, whole)
 
+    def _past(self, snapshot: Snapshot) -> History | None:
+        """The recorder's past with what was sampled beside it, where the past is wanted."""
+        if self._not_asked(HISTORY) or HISTORY not in self._engine.collectors:
+            return snapshot.history
+        more = self._engine.past(snapshot.kernel_events)
+        if not more:
+            return snapshot.history
+        recorded = snapshot.history or History(interval_ms=INTERVAL_S * 1000.0)
+        return replace(recorded, series=(*recorded.series, *more))
+
     def _miss(self, everyone: Sequence[Process]) -> None:
         """Say which of the processes that were asked for are not here."""
         client = self._spec.client_pid
@@ -225,7 +253,7 @@ class _Run:
         present = {_program(process): process for process in processes}
         for key in [key for key in known if key not in present]:
             del known[key]
-        unread = tuple(_target(process) for key, process in present.items() if key not in known)
+        unread = tuple(as_target(process) for key, process in present.items() if key not in known)
         if unread:
             lines = Gathered()
             await self._run_first(READ_COMMAND_LINES, unread, lines, share)
@@ -268,7 +296,7 @@ class _Run:
                 await sockets_seen.wait()
             later = self._later(everyone, {process.pid for process in first})
             if later:
-                held.append(self._engine.hold(_target(process) for process in later))
+                held.append(self._engine.hold(as_target(process) for process in later))
                 self._gathered.add(Snapshot(processes=later))
                 tasks += self._start(self._plan(later, hosts_too=False), sockets_seen)
             await asyncio.gather(*tasks)
@@ -293,7 +321,7 @@ class _Run:
 
     def _plan(self, processes: Sequence[Process], *, hosts_too: bool) -> list[tuple[Collector, tuple[Target, ...]]]:
         plan = []
-        targets = tuple(_target(process) for process in processes)
+        targets = tuple(as_target(process) for process in processes)
         for collector in self._engine.collectors.values():
             if collector.name in INTERNAL or self._not_asked(collector.name):
                 continue
@@ -386,7 +414,8 @@ def _program(process: Process) -> tuple[int, float, str, str]:
     return process.pid, process.start_ticks, process.comm, process.exe
 
 
-def _target(process: Process) -> Target:
+def as_target(process: Process) -> Target:
+    """What a job says of a process."""
     return Target(
         pid=process.pid,
         start_ticks=int(process.start_ticks),

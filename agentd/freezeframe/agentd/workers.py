@@ -39,6 +39,7 @@ _FRAMES_AT_ONCE = 128
 _INLINE_BYTES = 32 * 1024
 # How often the slot is looked at, seconds.
 _LOOK_S = 0.05
+_RESIDENT_LOOK_S = 1.0
 # A target counts as stuck after so many looks at least, so that a pause of our own is not taken for one of its.
 _STUCK_LOOKS = 4
 # How long the exit status of a worker that closed its pipe is waited for, seconds.
@@ -227,7 +228,8 @@ class _Watch:
         self._run = run
         patience_ms = run.collector.patience_ms
         self._patience_s = float("inf") if patience_ms is None else patience_ms / 1000
-        self._period_s = min(_LOOK_S, self._patience_s / _STUCK_LOOKS)
+        look_s = _RESIDENT_LOOK_S if run.collector.resident else _LOOK_S
+        self._period_s = min(look_s, self._patience_s / _STUCK_LOOKS)
         self._told = ("", -1)
         self._since = now
         self._same_looks = 0

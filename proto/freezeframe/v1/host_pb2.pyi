@@ -560,10 +560,13 @@ class Series(google.protobuf.message.Message):
     PEER_PID_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """What is sampled: "answer bytes", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
-    "running threads", "blocked threads", "pressure" (percent).
+    "running threads", "blocked threads", "pressure" (percent), "gauge", "tokens" (per second), "gpu use" (percent),
+    "gpu power" (watts), "kernel" (events).
     """
     subject: builtins.str
-    """Address of a client or server on another host, resource of a pressure; empty otherwise."""
+    """Address of a client or server on another host, resource of a pressure, name of a gauge or counter, a GPU, what the
+    kernel told; empty otherwise.
+    """
     last_nonzero_age_ms: builtins.float
     """Age of the last sample that was not 0, milliseconds."""
     pid: builtins.int

@@ -21,9 +21,11 @@ from freezeframe.agentd.collectors.snapshot_sockets import SNAPSHOT_SOCKETS
 from freezeframe.agentd.collectors.trace_futex import TRACE_FUTEX
 from freezeframe.agentd.collectors.trace_requests import TRACE_REQUESTS
 from freezeframe.agentd.collectors.watch_edges import WATCH_EDGES
+from freezeframe.agentd.collectors.watch_gauges import WATCH_GAUGES
+from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
 
-# The first two are first steps of every capture, the last belongs to none; the others in the order in which they are
-# shown.
+# The first two are first steps of every capture, the last three belong to none; the others in the order in which they
+# are shown.
 COLLECTORS: tuple[Collector, ...] = (
     FIND_PROCESSES,
     READ_COMMAND_LINES,
@@ -43,4 +45,6 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_HOST,
     READ_HISTORY,
     WATCH_EDGES,
+    WATCH_GAUGES,
+    WATCH_GPUS,
 )

@@ -84,3 +84,5 @@ class Collector:
     in_gpu_driver: bool = False
     # Whether its worker gets a socket to the recorder (`Host.recorder`).
     asks_recorder: bool = False
+    # Whether it goes on until its deadline, handing over what it sees: its worker is looked at once a second.
+    resident: bool = False

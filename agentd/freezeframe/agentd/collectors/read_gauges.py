@@ -14,7 +14,7 @@ left open in another process.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
@@ -29,17 +29,17 @@ PROMETHEUS, LOADS = "mmap", "load snapshot"
 _TRIES, _AGAIN_S = 5, 0.001
 _PATIENCE_MS = 1000.0
 Role = Process.Role
-_ROLES = frozenset(
+ROLES = frozenset(
     {
         *(Role.ENGINE_HTTP, Role.TOKENIZER_WORKER, Role.SCHEDULER, Role.DP_CONTROLLER, Role.WORKER, Role.DETOKENIZER),
         Role.ROUTER,
     }
 )
-_Series = tuple[int, str, tuple[tuple[str, str], ...], str]
+SeriesKey = tuple[int, str, tuple[tuple[str, str], ...], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class Source:
     """One file and whose series it holds."""
 
     pid: int
@@ -50,11 +50,7 @@ class _Source:
 
 def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over Metric records, after the window again with what changed."""
-    sources = []
-    # Several processes have one load snapshot open: it is a scheduler's.
-    for target in sorted(job.targets, key=lambda each: each.role is not Role.SCHEDULER):
-        sources += _sources(target, host, report)
-    looks = _Looks(sources, job, host, report)
+    looks = Looks(find_sources(job, host, report), job, host, report)
     before = looks.take({})
     if before and job.window_ms:
         report.doing("waiting for the second look")
@@ -64,7 +60,16 @@ def collect(job: Job, host: Host, report: Report) -> None:
         report.done(target.pid)
 
 
-def _sources(target: Target, host: Host, report: Report) -> list[_Source]:
+def find_sources(job: Job, host: Host, report: Report) -> list[Source]:
+    """The files that hold series of these targets."""
+    sources = []
+    # Several processes have one load snapshot open: it is a scheduler's.
+    for target in sorted(job.targets, key=lambda each: each.role is not Role.SCHEDULER):
+        sources += _sources(target, host, report)
+    return sources
+
+
+def _sources(target: Target, host: Host, report: Report) -> list[Source]:
     directory = host.proc(target.pid)
     report.doing(f"listing the files of {target.pid}")
     try:
@@ -82,7 +87,7 @@ def _sources(target: Target, host: Host, report: Report) -> list[_Source]:
     except procfs.ProcfsError as error:
         report.missed(target.pid, str(error))
         return []
-    return [_Source(pid=target.pid, kind=kind, file=file) for kind, file in files]
+    return [Source(pid=target.pid, kind=kind, file=file) for kind, file in files]
 
 
 def _named(files: Iterable[OpenFile], own: int) -> list[tuple[str, OpenFile]]:
@@ -97,10 +102,10 @@ def _named(files: Iterable[OpenFile], own: int) -> list[tuple[str, OpenFile]]:
     return list(found.values())
 
 
-class _Looks:
-    """Both looks at the same files."""
+class Looks:
+    """Looks at the same files, one after the other."""
 
-    def __init__(self, sources: list[_Source], job: Job, host: Host, report: Report) -> None:
+    def __init__(self, sources: list[Source], job: Job, host: Host, report: Report) -> None:
         self._sources = sources
         self._cap = job.caps.metric_bytes
         self._host = host
@@ -108,19 +113,10 @@ class _Looks:
         # Files that were told to be wrong, once each.
         self._wrong: set[str] = set()
 
-    def take(self, before: dict[_Series, float]) -> dict[_Series, float]:
+    def take(self, before: dict[SeriesKey, float]) -> dict[SeriesKey, float]:
         """Hand over every series; returns their values."""
-        values: dict[_Series, float] = {}
-        read: set[tuple[int, int]] = set()
-        for source in self._sources:
-            self._report.doing(f"reading {source.file.name} of {source.pid}")
-            try:
-                metrics = self._read(source, read)
-            except procfs.GoneError:
-                continue
-            except (procfs.ProcfsError, ValueError) as error:
-                self._miss(source, str(error))
-                continue
+        values: dict[SeriesKey, float] = {}
+        for metrics in self.read():
             told = []
             for metric in metrics:
                 key = (metric.pid, metric.name, metric.labels, metric.source)
@@ -129,16 +125,28 @@ class _Looks:
             self._report.part(Snapshot(metrics=tuple(told)))
         return values
 
-    def _read(self, source: _Source, read: set[tuple[int, int]]) -> list[Metric]:
+    def read(self) -> Iterator[list[Metric]]:
+        """Every series as it is now, file by file."""
+        seen: set[tuple[int, int]] = set()
+        for source in self._sources:
+            self._report.doing(f"reading {source.file.name} of {source.pid}")
+            try:
+                yield self._read(source, seen)
+            except procfs.GoneError:
+                continue
+            except (procfs.ProcfsError, ValueError) as error:
+                self._miss(source, str(error))
+
+    def _read(self, source: Source, seen: set[tuple[int, int]]) -> list[Metric]:
         with open_files.reading(source.file) as (descriptor, state):
-            if (state.st_dev, state.st_ino) in read:
+            if (state.st_dev, state.st_ino) in seen:
                 return []
-            read.add((state.st_dev, state.st_ino))
+            seen.add((state.st_dev, state.st_ino))
             if source.kind == LOADS:
                 return self._loads(source, descriptor, state.st_size)
             return self._series(source, descriptor)
 
-    def _series(self, source: _Source, descriptor: int) -> list[Metric]:
+    def _series(self, source: Source, descriptor: int) -> list[Metric]:
         used = prometheus_files.used_bytes(os.pread(descriptor, prometheus_files.HEADER_BYTES, 0))
         data = os.pread(descriptor, min(used, self._cap), 0)
         now = self._host.clock.wall()
@@ -161,7 +169,7 @@ class _Looks:
             sums[key] = Metric(name=key[0], labels=key[1], value=value, age_ms=age, pid=source.pid, source=PROMETHEUS)
         return list(sums.values())
 
-    def _loads(self, source: _Source, descriptor: int, size: int) -> list[Metric]:
+    def _loads(self, source: Source, descriptor: int, size: int) -> list[Metric]:
         wrong = ""
         found: dict[int, list[Metric]] = {}
         for again in range(_TRIES):
@@ -185,7 +193,7 @@ class _Looks:
             self._miss(source, wrong)
         return [metric for slot in sorted(found) for metric in found[slot]]
 
-    def _miss(self, source: _Source, why: str) -> None:
+    def _miss(self, source: Source, why: str) -> None:
         if source.file.name not in self._wrong:
             self._wrong.add(source.file.name)
             self._report.missed(source.pid, why)
@@ -195,6 +203,6 @@ READ_GAUGES = Collector(
     name="read_gauges",
     tier=Tier.OUTSIDE,
     collect=collect,
-    wants=lambda target: target.role in _ROLES,
+    wants=lambda target: target.role in ROLES,
     patience_ms=_PATIENCE_MS,
 )

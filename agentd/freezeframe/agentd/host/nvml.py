@@ -119,8 +119,11 @@ class _Lost(Exception):  # noqa: N818 - no error of ours
     """The GPU answers nothing any more."""
 
 
-def read_gpu(index: int, doing: Callable[[str], None]) -> Gpu:
-    """Ask one GPU everything. `doing` is told each question before it is asked. Raises nothing."""
+def read_gpu(index: int, doing: Callable[[str], None], *, brief: bool = False) -> Gpu:
+    """Ask one GPU everything, or briefly what changes from second to second.
+
+    `doing` is told each question before it is asked. Raises nothing.
+    """
     known: dict[str, Any] = {"index": index}
     errors: list[str] = []
 
@@ -137,7 +140,7 @@ def read_gpu(index: int, doing: Callable[[str], None]) -> Gpu:
 
     try:
         handle = ask("handle", lambda: {"": pynvml.nvmlDeviceGetHandleByIndex(index)}).get("")
-        for what, question in _QUESTIONS if handle is not None else ():
+        for what, question in (_BRIEF if brief else _QUESTIONS) if handle is not None else ():
             known.update(ask(what, partial(question, handle)))
     except _Lost as lost:
         errors.append(str(lost))
@@ -231,6 +234,9 @@ _QUESTIONS: tuple[tuple[str, _Question], ...] = (
     ),
     ("processes", _processes),
 )
+
+
+_BRIEF = tuple(each for each in _QUESTIONS if each[0] in ("utilisation", "power"))
 
 
 def _words(error: pynvml.NVMLError) -> str:

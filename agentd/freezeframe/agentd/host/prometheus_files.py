@@ -15,6 +15,7 @@ import math
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 NAME = re.compile(r"/(?P<kind>counter|gauge_[a-z]+|histogram|summary)_(?P<pid>\d+)\.db$")
 HEADER_BYTES = 8
@@ -58,7 +59,7 @@ def parse(data: bytes, kind: str) -> tuple[list[Entry], str]:
         if length <= 0 or sample + _SAMPLE.size > used:
             return entries, f"the entry at {position} does not end in it"
         value, written = _SAMPLE.unpack_from(data, sample)
-        key = _key(data[start : start + length])
+        key = _key(bytes(data[start : start + length]))
         if key is None:
             return entries, f"the key at {position} is none"
         position = sample + _SAMPLE.size
@@ -67,6 +68,8 @@ def parse(data: bytes, kind: str) -> tuple[list[Entry], str]:
     return entries, ""
 
 
+# The same keys are read again every second.
+@lru_cache(maxsize=8192)
 def _key(text: bytes) -> tuple[str, dict[str, str]] | None:
     try:
         _, name, labels, _ = json.loads(text)

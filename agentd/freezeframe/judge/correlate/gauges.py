@@ -42,6 +42,10 @@ _TRANSFER = (
     ),
     ("load_disaggregation_prefill_inflight_queue_reqs", "load_disaggregation_decode_transfer_queue_reqs"),
 )
+# Names of all these, and of the counters that tell of progress.
+QUEUES = frozenset(
+    name for sources in (_RUNNING, _WAITING, _BOOTSTRAP, _TRANSFER) for names in sources for name in names
+)
 _GENERATED = ("sglang:generation_tokens_total", "vllm:generation_tokens_total")
 _TOKENS = (
     *_GENERATED,
@@ -50,6 +54,7 @@ _TOKENS = (
     "vllm:prompt_tokens_total",
     "vllm:iteration_tokens_total_count",
 )
+COUNTERS = frozenset(_TOKENS)
 _ACTIVE = ("sglang:http_requests_active",)
 # What SGLang's load snapshot tells of each scheduler, with the time at which that wrote it.
 _TOLD = "load_num_running_reqs"

@@ -206,9 +206,11 @@ class Series:
     """One series of samples, oldest first."""
 
     # What is sampled: "answer bytes", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
-    # "running threads", "blocked threads", "pressure" (percent).
+    # "running threads", "blocked threads", "pressure" (percent), "gauge", "tokens" (per second), "gpu use" (percent),
+    # "gpu power" (watts), "kernel" (events).
     kind: str = ""
-    # Address of a client or server on another host, resource of a pressure; empty otherwise.
+    # Address of a client or server on another host, resource of a pressure, name of a gauge or counter, a GPU, what the
+    # kernel told; empty otherwise.
     subject: str = ""
     # Values; NaN where there is none.
     values: tuple[float, ...] = ()

@@ -1,4 +1,4 @@
-"""The minutes before the capture: one line per edge, process and resource, with the moment of the last byte."""
+"""The minutes before the capture: a line per edge, gauge, GPU, process and resource, and when the last byte came."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from freezeframe.v1 import host_pb2, process_pb2
 _BARS = " .:-=+*#%@"
 _WIDTH = 60
 # Edges first: what people look for is when the tokens stopped.
-_ORDER = ("answer bytes", "requests", "request bytes", "cpu", "running threads", "blocked threads", "pressure")
+_ORDER = (
+    *("answer bytes", "requests", "request bytes", "tokens", "gauge", "gpu use", "gpu power", "kernel"),
+    *("cpu", "running threads", "blocked threads", "pressure"),
+)
 
 
 def history(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -52,7 +55,7 @@ def _of(series: host_pb2.Series, processes: dict[int, process_pb2.Process]) -> s
     """Name what it is of: "client 99 > router 101", "10.0.0.7 > router 101", "decode 103", "cpu"."""
     names = [_name(getattr(series, field), processes) for field in ("peer_pid", "pid") if series.HasField(field)]
     if series.kind not in {"answer bytes", "request bytes", "requests"}:
-        return names[0] if names else series.subject
+        return " ".join((*names, *filter(None, [series.subject])))
     if not series.HasField("peer_pid"):
         names.insert(0, series.subject or "unknown")
     if not series.HasField("pid"):
