@@ -35,8 +35,8 @@ def test_no_kernel_headers_are_installed_here() -> None:
 def test_structs_are_those_of_the_c(private_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BCC_KERNEL_SOURCE", compiler.write_headers(str(private_directory)))
     bcc = compiler.find_bcc()
-    flags = [f"-I{compiler.ROOM}", "-Wno-everything", *(f"-D{name}={value}" for name, value in layout.SIZES)]
-    bpf = bcc.BPF(text=(compiler.ROOM / "ledger.bpf.c").read_text(), cflags=flags)
+    flags = ["-Wno-everything", *(f"-D{name}={value}" for name, value in layout.SIZES)]
+    bpf = bcc.BPF(text=compiler.source("ledger.bpf.c"), cflags=flags)
     try:
         for name, (part, struct, fields) in STRUCTS.items():
             kind = bpf[name].Leaf if part == "value" else bpf[name].Key

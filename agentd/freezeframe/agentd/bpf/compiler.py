@@ -42,6 +42,7 @@ _LOG_CHARACTERS = 2000
 _TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 _CLONE_NEWNS = 0x20000
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
+_OWN_HEADER = re.compile(r'#include "(\w+\.h)"')
 # Of the functions that TRACEPOINT_PROBE makes: tracepoint__CATEGORY__EVENT.
 _PROBE = "tracepoint__"
 
@@ -124,6 +125,20 @@ def _captured_stderr(into: list[str]) -> Iterator[None]:
         os.close(kept)
 
 
+def source(file: str, given: set[str] | None = None) -> str:
+    """Give a file with our own headers in it, each once: BCC rewrites what it is given and no file that it includes."""
+    given = set() if given is None else given
+    lines = []
+    for line in (ROOM / file).read_text(encoding="ascii").splitlines():
+        included = _OWN_HEADER.fullmatch(line)
+        if included is None:
+            lines.append(line)
+        elif included[1] not in given:
+            given.add(included[1])
+            lines.append(source(included[1], given))
+    return "\n".join(lines) + "\n"
+
+
 def compile_file(bcc: ModuleType, program: ProgramFile) -> Compiled:
     """Compile for the running kernel. Raises Exception, as bcc does, BpfError and OSError."""
 
@@ -131,8 +146,8 @@ def compile_file(bcc: ModuleType, program: ProgramFile) -> Compiled:
         def _trace_autoload(self) -> None:
             """Attach nothing."""
 
-    flags = [f"-I{ROOM}", "-Wno-everything", *(f"-D{name}={value}" for name, value in program.defines)]
-    bpf = Unattached(text=(ROOM / program.file).read_text(encoding="ascii"), cflags=flags)
+    flags = ["-Wno-everything", *(f"-D{name}={value}" for name, value in program.defines)]
+    bpf = Unattached(text=source(program.file), cflags=flags)
     ask = _asker(bcc, bpf.module)
     maps, places = [], {}
     for number in range(ask("num_tables", ctypes.c_size_t)):

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The first bytes of each message, for user space to parse. */
+#ifndef FREEZEFRAME_HEADS_H
+#define FREEZEFRAME_HEADS_H
+
+#include "call.h"
+
+/* Filled here, parsed, cleared and freed by user space, which maps it. */
+BPF_F_TABLE("array", u32, struct head, heads, HEADS, 1024 /* BPF_F_MMAPABLE */);
+struct head_states { u8 state[HEADS]; };
+BPF_F_TABLE("array", u32, struct head_states, head_states, 1, 1024);
+/* Free heads. Pushed by user space, popped here. */
+BPF_QUEUE(free_heads, u32, HEADS);
+BPF_F_TABLE("array", u32, struct control, control, 1, 1024);
+
+/* The head at this index, if it still belongs to this connection. */
+static __always_inline struct head *own_head(u32 index, u64 id, u32 kind) {
+  u32 zero = 0;
+  struct head_states *s = head_states.lookup(&zero);
+  if (index >= HEADS || !s || s->state[index & (HEADS - 1)] != FILLING)
+    return NULL;
+  struct head *h = heads.lookup(&index);
+  return h && h->connection == id && h->kind == kind ? h : NULL;
+}
+
+static __always_inline void keep_head(struct watch *w, struct connection *c, struct call *k, u32 kind) {
+  u32 index = kind == REQUEST_HEAD ? c->request_head : c->response_head, zero = 0;
+  struct head *h = own_head(index, k->connection, kind);
+  if (!h) {
+    struct control *now = control.lookup(&zero);
+    struct head_states *s = head_states.lookup(&zero);
+    if (!now || !s)
+      return;
+    if (w->sweep != now->sweep) {
+      w->sweep = now->sweep;
+      w->heads = 0;
+    }
+    if (w->heads >= MAX_HEADS_PER_PROCESS || free_heads.pop(&index) || index >= HEADS || !(h = heads.lookup(&index))) {
+      count(LOST_HEADS);
+      c->flags |= kind == REQUEST_HEAD ? NO_FREE_HEAD : 0;
+      return;
+    }
+    __sync_fetch_and_add(&w->heads, 1);
+    h->connection = k->connection;
+    h->kind = kind;
+    h->length = 0;
+    h->sequence = 0;
+    s->state[index & (HEADS - 1)] = FILLING;
+    if (kind == REQUEST_HEAD)
+      c->request_head = index;
+    else
+      c->response_head = index;
+  }
+  h->sequence = kind == REQUEST_HEAD ? c->requests : c->responses;
+  h->length = 0;
+  k->head = index;
+}
+
+/* A message goes on: its head may, too. */
+static __always_inline void extend_head(struct connection *c, struct call *k, u32 kind) {
+  u32 index = kind == REQUEST_HEAD ? c->request_head : c->response_head;
+  struct head *h = own_head(index, k->connection, kind);
+  u32 sequence = kind == REQUEST_HEAD ? c->requests : c->responses;
+  if (h && h->sequence == sequence && h->length < HEAD_BYTES && !(c->flags & HEAD_GAP))
+    k->head = index;
+}
+
+/* The first bytes of a message, from the call that `transfer` left behind. */
+static __always_inline void fill_head(struct connection *c, struct call *k) {
+  u32 index = k->head, have = 0;
+  struct head *h = heads.lookup(&index);
+  bool own = h && h->connection == k->connection;
+#pragma clang loop unroll(disable)
+  for (u32 i = 0; i < HEAD_PIECES && own; i++) {
+    u32 at = h->length;
+    if (!k->left || at >= HEAD_BYTES)
+      break;
+    if (!k->len) {
+      struct piece v;
+      if (!read_iovec(k, k->next, &v))
+        break;
+      k->next++;
+      k->base = v.base;
+      k->len = v.len < k->left ? v.len : k->left;
+      continue;
+    }
+    u32 n = k->len < HEAD_PIECE ? k->len : HEAD_PIECE;
+    FORGET(at);
+    FORGET(n);
+    at &= HEAD_BYTES - 1;
+    if (n > HEAD_PIECE || bpf_probe_read_user(h->bytes + at, n, (void *)k->base))
+      break;
+    h->length = at + n;
+    k->base += n;
+    k->len -= n;
+    k->left -= n;
+  }
+  if (k->left && own && h->length < HEAD_BYTES)
+    c->flags |= HEAD_GAP;
+  if (k->small)
+    return;
+  if (own && !k->left && k->bytes >= TAIL_BYTES) {
+    u32 at = h->length - TAIL_BYTES;
+    FORGET(at);
+    __builtin_memcpy(&k->tail, h->bytes + (at & (HEAD_BYTES - 1)), TAIL_BYTES);
+    have = TAIL_BYTES;
+  } else {
+    have = read_tail(k);
+  }
+  keep_tail(c, k, have);
+}
+
+#endif
