@@ -14,7 +14,7 @@ import pytest
 
 from freezeframe.agentd.capture import CaptureSpec, Step
 from freezeframe.agentd.collectors import COLLECTORS
-from freezeframe.agentd.engine import INTERNAL, Engine
+from freezeframe.agentd.engine import INTERNAL, PROFILE, Engine
 from freezeframe.agentd.errors import UnknownCollectorError
 from freezeframe.agentd.pidfds import Held
 from freezeframe.agentd.workers import Workers
@@ -72,7 +72,8 @@ async def test_a_capture_has_an_outcome_of_each_collector_and_what_it_brought(be
     begin = time.monotonic()
     snapshot = await capture(CaptureSpec(window_ms=300.0, note="n"), steps)
     assert time.monotonic() - begin < 20
-    names = [collector.name for collector in COLLECTORS if collector.name not in INTERNAL]
+    # A profile was not asked for.
+    names = [c.name for c in COLLECTORS if c.name not in (*INTERNAL, PROFILE)]
     told = [outcome for outcome in snapshot.outcomes if outcome.collector not in INTERNAL]
     assert [outcome.collector for outcome in told] == names
     expected = {**dict.fromkeys(names, Outcome.Status.OK), "trace_requests": Outcome.Status.UNAVAILABLE}

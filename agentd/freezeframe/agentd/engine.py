@@ -44,6 +44,8 @@ INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges", "watch_gauges", "watch_gpus
 SOCKETS = "snapshot_sockets"
 GPUS = "snapshot_gpus"
 HISTORY = "read_history"
+# A step only where a profile is asked for, by its length and not by its name.
+PROFILE = "sample_stacks"
 
 # Share of the deadline for finding processes and command lines: the collectors need the rest.
 _FIRST_STEPS_SHARE = 0.3
@@ -336,6 +338,8 @@ class _Run:
         return plan
 
     def _not_asked(self, name: str) -> bool:
+        if name == PROFILE:
+            return not self._spec.profile_s or name in self._spec.skip
         return (bool(self._spec.only) and name not in self._spec.only) or name in self._spec.skip
 
     async def _collect(self, collector: Collector, targets: tuple[Target, ...], sockets_seen: asyncio.Event) -> None:
@@ -389,7 +393,7 @@ class _Run:
         for name in self._engine.collectors:
             if name in self._outcomes:
                 outcomes.append(merge_outcomes(name, self._outcomes[name]))
-            elif name not in INTERNAL:
+            elif name not in INTERNAL and (name != PROFILE or self._spec.profile_s):
                 why = "not asked for" if self._not_asked(name) else "no process here that it looks at"
                 outcomes.append(Outcome(collector=name, status=Outcome.Status.SKIPPED, detail=why))
         return tuple(outcomes)

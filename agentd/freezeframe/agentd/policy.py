@@ -17,6 +17,8 @@ from freezeframe.v1 import service_pb2
 _MAX_PID = 4_194_304
 _MAX_PIDS = 1000
 _MAX_NOTE_BYTES = 4096
+# What a profile needs with the unwinding of its samples, as a multiple of its length.
+_PROFILE_SHARE = 1.5
 
 
 def capture_spec(
@@ -28,7 +30,8 @@ def capture_spec(
         window_ms = _bounded("--window", request.window_ms, limits.max_window_s, "capture.max_window_s")
     profile_ms = _bounded("--profile", request.profile_s * 1000.0, limits.max_profile_s, "capture.max_profile_s")
     # Without a deadline of the client's, what it asks for fits.
-    deadline_ms = min(limits.deadline_s * 1000.0 + max(window_ms, profile_ms), limits.max_deadline_s * 1000.0)
+    beside_ms = max(window_ms, profile_ms * _PROFILE_SHARE)
+    deadline_ms = min(limits.deadline_s * 1000.0 + beside_ms, limits.max_deadline_s * 1000.0)
     if request.HasField("deadline_ms"):
         deadline_ms = _bounded("--deadline", request.deadline_ms, limits.max_deadline_s, "capture.max_deadline_s")
     if deadline_ms <= max(window_ms, profile_ms):

@@ -10,6 +10,7 @@ from freezeframe.agentd.collectors.read_history import READ_HISTORY
 from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
+from freezeframe.agentd.collectors.sample_stacks import SAMPLE_STACKS
 from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
 from freezeframe.agentd.collectors.snapshot_gpus import SNAPSHOT_GPUS
 from freezeframe.agentd.collectors.snapshot_host import SNAPSHOT_HOST
@@ -34,6 +35,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SNAPSHOT_ASYNCIO_TASKS,
     SNAPSHOT_NATIVE_STACKS,
     SNAPSHOT_LOCKS,
+    SAMPLE_STACKS,
     SNAPSHOT_SOCKETS,
     TRACE_REQUESTS,
     TRACE_FUTEX,

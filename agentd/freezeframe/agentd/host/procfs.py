@@ -153,6 +153,16 @@ def parse_stat(data: bytes, path: str = "stat") -> Stat:
         raise UnreadableError(f"reading {path}: {error}") from error
 
 
+def run_times(directory: str) -> tuple[float, float]:
+    """Read `schedstat` of a thread: milliseconds on a CPU, and ready to run without one. Raises ProcfsError."""
+    path = f"{directory}/schedstat"
+    fields = _read(path).split()
+    try:
+        return int(fields[0]) / 1e6, int(fields[1]) / 1e6
+    except (IndexError, ValueError) as error:
+        raise UnreadableError(f"reading {path}: not of the kernel's form") from error
+
+
 def status(directory: str) -> Status:
     """Read `status`. Raises ProcfsError."""
     path = f"{directory}/status"

@@ -17,6 +17,8 @@ _DEADLINE_S = 5.0
 _MAX_UINT32 = 2**32 - 1
 # What a capture needs beside the time between its looks.
 _BESIDE_WINDOW_S = 4.0
+# What a profile needs with the unwinding of its samples, as a multiple of its length.
+_PROFILE_SHARE = 1.5
 
 # Named here for shell completion alone: the agent says what it knows.
 COLLECTORS = (
@@ -65,6 +67,9 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
     "--skip", type=Text(), multiple=True, metavar="COLLECTOR", callback=_collector_names,
     shell_complete=_complete_collector, help="Leave these collectors out.",
 )  # fmt: skip
+@click.option(
+    "--profile", "profile", type=Seconds(), default=0.0, metavar="S", help="Sample what the threads run, for so long."
+)
 @click.option("--note", type=Text(), default="", help="Kept with the snapshot.")
 @click.option("-o", "--out", "out", type=OutFile(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
 @click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
@@ -81,6 +86,7 @@ def command(
     client: str | None,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    profile: float,
     note: str,
     out: str | None,
     embedded: bool,
@@ -102,8 +108,13 @@ def command(
     from freezeframe.client import agents  # noqa: PLC0415
 
     window = settings.config.window_s if window is None else window
-    deadline = deadline or settings.config.deadline_s or max(_DEADLINE_S, (window or 0.0) + _BESIDE_WINDOW_S)
+    deadline = (
+        deadline
+        or settings.config.deadline_s
+        or max(_DEADLINE_S, max(window or 0.0, profile * _PROFILE_SHARE) + _BESIDE_WINDOW_S)
+    )
     request = _request(window, deadline, pids=pids, client=client, only=only, skip=skip, note=note)
+    request.profile_s = profile
     colored = settings.colored(terminal=sys.stderr.isatty())
     host = hosts[0] if hosts else None
     with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:

@@ -161,8 +161,8 @@ def _seize(
 class Unwinding:
     """Turns copies of one process's threads into frames."""
 
-    def __init__(self, machine: Machine, space: AddressSpace, memory: TargetMemory, *, frames: int) -> None:
-        """Start libdw on the process's modules. Raises LibdwError."""
+    def __init__(self, machine: Machine, space: AddressSpace, memory: TargetMemory | None, *, frames: int) -> None:
+        """Start libdw on the process's modules; without `memory` only what was copied is read. Raises LibdwError."""
         self._machine = machine
         self._space = space
         self._memory = memory
@@ -198,6 +198,8 @@ class Unwinding:
     def _word(self, address: int) -> int | None:
         """Read a word that was not copied."""
         self._strayed = True
+        if self._memory is None:
+            return None
         page = address & -_PAGE
         if page not in self._pages:
             if len(self._pages) >= _PAGES:

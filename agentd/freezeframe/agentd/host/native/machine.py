@@ -35,6 +35,10 @@ class Machine:
     call: tuple[int, ...]
     # Bytes below the stack pointer that a function may use.
     red_zone: int
+    # Number of each register of a record as perf_event_open counts them; None = it has none.
+    perf: tuple[int | None, ...]
+    # Number of perf_event_open(2).
+    perf_call: int
     # Tried on real hardware.
     tested: bool
 
@@ -66,6 +70,9 @@ X86_64 = Machine(
     program_counter=_X86_64_NAMES.index("rip"),
     call=tuple(_X86_64_NAMES.index(name) for name in ("orig_rax", "rdi", "rsi", "rdx", "r10", "r8", "r9")),
     red_zone=128,
+    # arch/x86/include/uapi/asm/perf_regs.h, in the order of the names above.
+    perf=(23, 22, 21, 20, 6, 1, 19, 18, 17, 16, 0, 2, 3, 4, 5, None, 8, 7),
+    perf_call=298,
     tested=True,
 )
 
@@ -81,6 +88,8 @@ AARCH64 = Machine(
     # x0 is overwritten by the result, its copy is no word of user_pt_regs.
     call=(),
     red_zone=0,
+    perf=tuple(range(33)),
+    perf_call=241,
     tested=False,
 )
 
