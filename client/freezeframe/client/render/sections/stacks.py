@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from freezeframe.client.render import units
-from freezeframe.client.render.document import Block, Column, Lines, Table
+from freezeframe.client.render.document import Block, Column, Table
 from freezeframe.client.render.merged import merge
 from freezeframe.client.render.sections import traces
 from freezeframe.client.render.sections.contract import Snapshot
+from freezeframe.client.render.sections.folding import WAITS, Shown, fold, fold_ranks
 from freezeframe.client.render.values import NOTHING, optional
 from freezeframe.v1 import stack_pb2, verdict_pb2
 
@@ -17,31 +18,40 @@ _NAMED = 4
 
 
 def python(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show Python threads, innermost frame first."""
-    return _folded(
-        (
-            thread.pid,
-            _thread(thread.tid, thread.name),
-            (
-                _python_state(thread),
-                *_frames(thread.frames),
-                *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
-                *_after(thread),
-            ),
-        )
-        for thread in snapshot.python_threads
+    """Show Python threads, innermost frame first; equal ones of the ranks of one engine together."""
+    return fold_ranks(
+        [
+            Shown(
+                pid=thread.pid,
+                owner=_thread(thread.tid, thread.name),
+                thread=thread.name,
+                lines=(
+                    _python_state(thread),
+                    *_frames(thread.frames),
+                    *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
+                    *_after(thread),
+                ),
+            )
+            for thread in snapshot.python_threads
+        ],
+        snapshot,
     )
 
 
 def asyncio(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show asyncio tasks, outermost coroutine first; of each process the largest group of equal ones first."""
-    return _folded(
-        (
-            (task.pid, " ".join(filter(None, (task.name or "task", task.request_id))), _task(task))
-            for task in snapshot.asyncio_tasks
-        ),
-        largest_first=True,
-    )
+    tasks = [
+        Shown(
+            pid=task.pid,
+            owner=" ".join(filter(None, (task.name or "task", task.request_id))),
+            thread="",
+            lines=_task(task),
+        )
+        for task in snapshot.asyncio_tasks
+    ]
+    sizes = Counter((each.pid, each.lines) for each in tasks)
+    order = {pid: number for number, pid in enumerate(dict.fromkeys(each.pid for each in tasks))}
+    return fold(sorted(tasks, key=lambda each: (order[each.pid], -sizes[each.pid, each.lines])))
 
 
 def _task(task: stack_pb2.AsyncioTask) -> tuple[str, ...]:
@@ -65,19 +75,23 @@ def _task(task: stack_pb2.AsyncioTask) -> tuple[str, ...]:
 def native(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show native threads, innermost frame first, the kernel's frames above, Python's in their place."""
     python_frames = {(thread.pid, thread.tid): thread.frames for thread in snapshot.python_threads if thread.tid}
-    return _folded(
-        (
-            thread.pid,
-            _thread(thread.tid, thread.name),
-            (
-                *((f"waits in {thread.wait}",) if thread.wait else ()),
-                *(f"[kernel] {frame}" for frame in thread.kernel_frames),
-                *_merged(thread.frames, python_frames.get((thread.pid, thread.tid), ())),
-                *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
-                *_second_look(thread),
-            ),
-        )
-        for thread in snapshot.native_threads
+    return fold_ranks(
+        [
+            Shown(
+                pid=thread.pid,
+                owner=_thread(thread.tid, thread.name),
+                thread=thread.name,
+                lines=(
+                    *((f"{WAITS}{thread.wait}",) if thread.wait else ()),
+                    *(f"[kernel] {frame}" for frame in thread.kernel_frames),
+                    *_merged(thread.frames, python_frames.get((thread.pid, thread.tid), ())),
+                    *((f"doubt: {thread.doubt}",) if thread.doubt else ()),
+                    *_second_look(thread),
+                ),
+            )
+            for thread in snapshot.native_threads
+        ],
+        snapshot,
     )
 
 
@@ -138,25 +152,6 @@ def _owner(lock: stack_pb2.Lock) -> str:
 def _waiter(waiter: stack_pb2.Waiter) -> str:
     said = f"{waiter.tid} {optional(waiter, 'since_ms', units.age)}"
     return said if waiter.endless else f"{said} (timed)" if waiter.operation else said
-
-
-def _folded(stacks: Iterable[tuple[int, str, tuple[str, ...]]], *, largest_first: bool = False) -> tuple[Block, ...]:
-    """One block per process and stack, in order of appearance, with the names of all that share it."""
-    groups: dict[tuple[int, tuple[str, ...]], list[str]] = {}
-    for owner, name, lines in stacks:
-        groups.setdefault((owner, lines), []).append(name)
-    if largest_first:
-        order = {owner: number for number, (owner, _) in enumerate(groups)}
-        groups = dict(sorted(groups.items(), key=lambda group: (order[group[0][0]], -len(group[1]))))
-    return tuple(Lines(title=f"pid {owner}, {_names(names)}", lines=lines) for (owner, lines), names in groups.items())
-
-
-def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    if len(names) == 1:
-        return shown
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{len(names)} with the same stack: {shown}{more}"
 
 
 def _thread(tid: int, name: str) -> str:
