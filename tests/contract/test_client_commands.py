@@ -518,6 +518,18 @@ def test_show_sections_in_the_order_asked_for() -> None:
     assert "\n\nHistory\n" in everything
 
 
+def test_show_why_tells_the_chain_in_text_and_json() -> None:
+    Path("a.ffz").write_bytes(story_bytes())
+    done = run("show", "a.ffz", "verdict", "--why")
+    assert done.exit_code == 0
+    for title in ("Facts", "Rules that stand", "Rules that are near", "Rules that do not stand"):
+        assert f"\n{title}\n" in done.stdout
+    shown = json.loads(run("show", "a.ffz", "verdict", "--why", "--output", "json").stdout)
+    assert set(shown) == {"meta", "verdict", "why"}
+    assert set(shown["why"]) == {"facts", "fired", "near", "silent"}
+    assert "Facts" not in run("show", "a.ffz", "sockets", "--why").stdout
+
+
 def two_files(second: snapshot_pb2.Snapshot | None = None) -> None:
     Path("a.ffz").write_bytes(file.write([moment()], "t"))
     Path("b.ffz").write_bytes(file.write([second or moment(41)], "t"))

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from freezeframe.client import files
 from freezeframe.client.errors import SaveError
+from freezeframe.client.explained import explanation
 from freezeframe.client.render import brief, json, markdown, sections, text
 from freezeframe.client.render.sections import verdict
+from freezeframe.client.render.sections import why as chain
 from freezeframe.client.render.values import enum_name
 from freezeframe.client.settings import Settings, complain, emit
 from freezeframe.v1 import snapshot_pb2
@@ -68,15 +70,24 @@ def display(
     budget: int | None = None,
 ) -> None:
     """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot."""
+    explained = why and (not names or "verdict" in names)
+    explanations = [explanation(snapshot) if explained else None for snapshot in snapshots]
     if settings.output == "json":
-        pieces = [json.stream(snapshot, sections.fields(names) if names else ()) for snapshot in snapshots]
+        fields = sections.fields(names) if names else ()
+        pieces = [
+            json.stream(snapshot, fields, {"why": chain.to_plain(each)} if each is not None else {})
+            for snapshot, each in zip(snapshots, explanations, strict=True)
+        ]
         emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
         return
     style = settings.style()
     if settings.output == "brief":
         emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in snapshots)
         return
-    pages = [sections.build(snapshot, names or ("verdict",), path, why=why) for snapshot in snapshots]
+    pages = [
+        sections.build(snapshot, names or ("verdict",), path, why=why, explanation=each)
+        for snapshot, each in zip(snapshots, explanations, strict=True)
+    ]
     if settings.output == "markdown":
         emit((markdown.render(page) for page in pages), utf8=True)
     else:

@@ -17,7 +17,7 @@ SECTIONS = (
 @click.command("show")
 @click.argument("file", type=click.Path())
 @click.argument("sections", nargs=-1, type=click.Choice((*SECTIONS, "all")), metavar="[SECTION]...")
-@click.option("--why", is_flag=True, help="Put the records under the evidence that they are.")
+@click.option("--why", is_flag=True, help="The chain: records, facts, rules that stand or nearly do.")
 @click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
 @with_settings
 def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool, budget: int | None) -> None:

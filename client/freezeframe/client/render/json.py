@@ -7,7 +7,8 @@ JSON escapes, which a parser turns back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from google.protobuf import json_format
@@ -16,8 +17,13 @@ from google.protobuf.message import Message
 from freezeframe.client.render.guard import clean_json
 
 
-def stream(message: Message, only: Sequence[str] = ()) -> Iterator[str]:
-    """Give the JSON of `message` piece by piece, one member of a list per line; `only` names top-level fields."""
+def stream(
+    message: Message, only: Sequence[str] = (), extra: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[str]:
+    """Give the JSON of `message` piece by piece, one member of a list per line; `only` names top-level fields.
+
+    `extra` are members that no message has, such as what is worked out from it.
+    """
     yield "{"
     separator = "\n"
     for field in message.DESCRIPTOR.fields:
@@ -39,6 +45,9 @@ def stream(message: Message, only: Sequence[str] = ()) -> Iterator[str]:
             yield f'{separator} "{field.name}": {_dump(_plain(value))}'
         else:
             continue
+        separator = ",\n"
+    for name, plain in extra.items():
+        yield f'{separator} "{name}": {_dump(plain)}'
         separator = ",\n"
     yield "\n}\n"
 

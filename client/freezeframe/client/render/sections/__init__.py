@@ -18,7 +18,9 @@ from freezeframe.client.render.sections import (
     stacks,
     verdict,
 )
+from freezeframe.client.render.sections import why as why_sections
 from freezeframe.client.render.sections.contract import SectionKind, Snapshot, empty
+from freezeframe.judge.explain import Explanation
 
 _SOCKETS = "snapshot_sockets"
 
@@ -134,12 +136,20 @@ SECTIONS: tuple[SectionKind, ...] = (
 _BY_NAME = {kind.name: kind for kind in SECTIONS}
 
 
-def build(snapshot: Snapshot, names: tuple[str, ...], file: str | None, *, why: bool) -> tuple[Section, ...]:
-    """Build the sections called `names` ("verdict" among them), in that order."""
+def build(
+    snapshot: Snapshot,
+    names: tuple[str, ...],
+    file: str | None,
+    *,
+    why: bool,
+    explanation: Explanation | None = None,
+) -> tuple[Section, ...]:
+    """Build the sections called `names` ("verdict" among them), in that order; `explanation` follows the verdict."""
     pages: list[Section] = []
     for name in names:
         if name == "verdict":
             pages += verdict.sections(snapshot, file, why=why)
+            pages += why_sections.sections(explanation, snapshot) if explanation is not None else ()
         else:
             kind = _BY_NAME[name]
             pages.append(Section(title=kind.title, blocks=kind.build(snapshot) or empty(kind, snapshot), priority=1))
