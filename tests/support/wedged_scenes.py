@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from freezeframe.judge.model import Pressure, Verdict
 from freezeframe.judge.model.stacks import Frame
+from tests.support.pair_scenes import both_have_them
 from tests.support.scene import LOOP_RESTS, Engine, Scene
 
 Code = Verdict.Code
@@ -134,6 +135,14 @@ def stalled_prefill() -> Scene:
     return stalled_batch("", "forward_extend")
 
 
+def handshake_that_stands() -> Scene:
+    return both_have_them({"bootstrap": 30}, {"prealloc": 30})[0]
+
+
+def transfer_that_stands() -> Scene:
+    return both_have_them({"inflight": 30}, {"transfer": 30})[0]
+
+
 def router_that_does_not_accept() -> Scene:
     scene = Scene()
     harness, router, engine = scene.client(), scene.router(), scene.engine()
@@ -229,6 +238,8 @@ WEDGED: dict[str, tuple[Verdict.Code, Builder]] = {
         (Code.ROUTER_QUEUE, router_at_its_limit),
         (Code.DECODE_STALLED, stalled_decode),
         (Code.PREFILL_STALLED, stalled_prefill),
+        (Code.PD_BOOTSTRAP, handshake_that_stands),
+        (Code.PD_TRANSFER, transfer_that_stands),
         (Code.ROUTER_NOT_ACCEPTING, router_that_does_not_accept),
         (Code.ROUTER_NO_WORKERS, router_without_workers),
         (Code.PROCESS_STOPPED, stopped_router),

@@ -48,6 +48,10 @@ RESTING_WAKES, TURNING_WAKES = 3.0, 10.0
 # Share of the requests that may be under way between two hops when the counts of the hops are compared.
 SLACK = 0.1
 
+# A GPU on which a kernel spins says that it is in use all the time, and draws little for that (vllm#41725, vllm#46097:
+# 96 % at low power). The share of its power limit is a cautious guess: no such GPU was at hand.
+SPINS_PERCENT, SPIN_POWER = 90.0, 0.4
+
 # Share of the window in CPU time below which a thread did not work.
 ASLEEP = 0.02
 

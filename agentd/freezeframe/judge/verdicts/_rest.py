@@ -8,11 +8,13 @@ from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.rates import recent_rate
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
+from freezeframe.judge.verdicts._gpus import gpus_of, rests, state
 from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
-from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, process_ref, seconds, socket_refs
 
 # Clients in the attribution.
 _CLIENTS = 20
+_GPU_CODES = frozenset({Verdict.Code.GPU_FAULT, Verdict.Code.GPU_SPIN})
 
 
 def rule_out(facts: Facts, verdict: Verdict) -> tuple[RuledOut, ...]:
@@ -39,6 +41,9 @@ def rule_out(facts: Facts, verdict: Verdict) -> tuple[RuledOut, ...]:
         suffix = f" (pid {', '.join(map(str, engine.scheduler_pids))})" if several else ""
         if proved := _scheduler(facts, engine):
             found.append(RuledOut(hop=f"{scheduler_hop(engine.kind)}{suffix}", evidence=proved))
+    for engine in facts.engines if verdict.code not in _GPU_CODES else ():
+        if proved := _gpus(facts, engine):
+            found.append(RuledOut(hop=f"GPUs of the {engine_name(engine.kind)} (pid {engine.pid})", evidence=proved))
     return tuple(found)
 
 
@@ -99,6 +104,14 @@ def _scheduler(facts: Facts, engine: Engine) -> tuple[Evidence, ...]:
     if engine.busy is False:
         found.append(evidence(engine.busy_reason, *engine.busy_refs))
     return tuple(found)
+
+
+def _gpus(facts: Facts, engine: Engine) -> tuple[Evidence, ...]:
+    """None of its GPUs computes anything."""
+    gpus = gpus_of(facts, engine)
+    if not gpus or not all(rests(gpu) for _, gpu in gpus):
+        return ()
+    return tuple(evidence(f"{state(gpu)}: it rests", f"gpus[{index}]") for index, gpu in gpus)
 
 
 def _zero_gauges(engine: Engine) -> tuple[Evidence, ...]:
