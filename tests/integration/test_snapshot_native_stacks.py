@@ -70,6 +70,16 @@ def functions(thread: NativeThread, module: str) -> list[str]:
     return [frame.function for frame in thread.frames if frame.module.startswith(module)]
 
 
+def test_unwind_tables_in_compressed_debug_sections() -> None:
+    # libelf writes into the section headers when it uncompresses what is needed here.
+    options = ("-g", "-gz=zlib", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fomit-frame-pointer")
+    with waits("recurse", "mutex", command=c_program("waits", *options)) as (pid, tids):
+        threads, kept = stacks_of(pid)
+    assert not kept.misses
+    assert functions(threads[tids["recurse"]], "waits") == [*OF_THE_PROGRAM["recurse"], "middle", "run"]
+    assert functions(threads[tids["mutex"]], "waits") == ["wait_mutex", "middle", "run"]
+
+
 def test_every_wait_of_c_and_what_it_waits_for() -> None:
     with waits(*OF_THE_PROGRAM) as (pid, tids):
         threads, kept = stacks_of(pid)

@@ -15,6 +15,7 @@ _NOTE = struct.Struct("<III")
 _IDENT = b"\x7fELF\x02\x01"
 _PT_LOAD, _PT_NOTE = 1, 4
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
+_ET_EXEC, _ET_DYN = 2, 3
 _NT_GNU_BUILD_ID = 3
 _SECTIONS = 4096
 _SEGMENTS = 256
@@ -51,6 +52,10 @@ class Elf:
     names: Section | None
     # Whether only the dynamic symbols are there.
     stripped: bool
+    # Whether it is a program or a library: what a linker has yet to move is not run as it is.
+    loadable: bool
+    # The section headers; None when it has none.
+    headers: Section | None
 
     def address(self, offset: int) -> int | None:
         """Virtual address, as the file counts, of a byte of the file."""
@@ -69,7 +74,7 @@ def parse(image: memoryview) -> Elf:
 
 
 def _parse(image: memoryview) -> Elf:
-    ident, _, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, _ = _EHDR.unpack_from(image, 0)
+    ident, form, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, _ = _EHDR.unpack_from(image, 0)
     if ident[:6] != _IDENT:
         raise ElfError("not a 64-bit little-endian ELF file")
     segments, build_id = [], ""
@@ -98,7 +103,17 @@ def _parse(image: memoryview) -> Elf:
         symbols=symbols if names else None,
         names=names if symbols else None,
         stripped=_SHT_SYMTAB not in tables,
+        loadable=form in (_ET_EXEC, _ET_DYN),
+        headers=_headers(image, shoff, shentsize, shnum),
     )
+
+
+def _headers(image: memoryview, offset: int, size: int, count: int) -> Section | None:
+    if size != _SHDR.size or not 0 < offset <= len(image) - _SHDR.size:
+        return None
+    # Of more sections than 16 bits count, the first header has the number.
+    count = count or _SHDR.unpack_from(image, offset)[5]
+    return Section(offset=offset, size=min(count * _SHDR.size, len(image) - offset))
 
 
 def _section(image: memoryview, offset: int, size: int) -> Section | None:

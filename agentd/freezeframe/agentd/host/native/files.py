@@ -24,9 +24,11 @@ class File:
     """One mapped file."""
 
     def __init__(self, mapped: image.Image, identity: os.stat_result | None, cache: SymbolCache, debug: str) -> None:
-        """`identity` is None for what is no file. Raises ElfError."""
+        """`identity` is None for what is no file. Raises ElfError, OSError."""
         self.image = mapped
         self.elf = elf.parse(mapped.view)
+        if self.elf.headers is not None:
+            mapped.allow_writes(self.elf.headers.offset, self.elf.headers.size)
         self._identity = identity
         self._cache = cache
         self._debug = debug
@@ -121,7 +123,8 @@ class AddressSpace:
         """Address and size, in our memory, of the file of the module that starts there."""
         module = self._module_at(start)
         file = self._file(module) if module is not None else None
-        return (file.image.address, file.image.size) if file is not None else None
+        # libdw moves the parts of an object file where they lie, which nobody runs.
+        return (file.image.address, file.image.size) if file is not None and file.elf.loadable else None
 
     def frame(self, counter: int, exact: bool) -> NativeFrame:
         """Name a program counter; of a caller it is behind the call, which may be the end of its function."""

@@ -10,11 +10,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 
 
 class Image:
-    """Bytes at an address, read-only. Mapped, so that only the pages in use are read and none counts as our memory.
+    """Bytes at an address, to be read. Mapped, so that only the pages in use are read and none counts as our memory.
 
     A file that is cut while it is mapped ends this process when the missing part is read.
     """
@@ -25,6 +26,18 @@ class Image:
         self.size = size
         self.view = memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B")
         self._keep = keep
+
+    def allow_writes(self, offset: int, size: int) -> None:
+        """Let a part be written to, in our memory alone: its pages count as ours from then on. Raises OSError.
+
+        libelf marks a section header as uncompressed where it lies, however it was opened.
+        """
+        if self._keep is not None:
+            return
+        start = (self.address + offset) & -mmap.PAGESIZE
+        if _libc.mprotect(start, self.address + offset + size - start, mmap.PROT_READ | mmap.PROT_WRITE) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
     def close(self) -> None:
         """Unmap a file."""
