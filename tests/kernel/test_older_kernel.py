@@ -16,11 +16,11 @@ pytestmark = [pytest.mark.needs("root", "kernel", "qemu"), pytest.mark.timeout(6
 
 def test_the_ledger_loads_and_sees_a_request_and_stacks_can_be_read(tmp_path: Path) -> None:
     kernel = guest.debian_kernel(tmp_path)
-    said = guest.run_in(kernel, [sys.executable, str(PROGRAMS / "recorder_smoke.py"), "SOCKETS"], tmp_path)
+    said = guest.run_in(kernel, [sys.executable, str(PROGRAMS / "recorder_smoke.py"), "SOCKETS", "URING"], tmp_path)
     told = next((line for line in said.splitlines() if line.startswith("{")), None)
     assert told is not None, said[-4000:]
     found = json.loads(told)
     assert found["kernel"].startswith("6.1.")
     assert found["requests"] == [["POST", "/v1/chat/completions", "smoke-1"]]
-    assert found["others_loaded"] == ["SOCKETS"]
+    assert found["others_loaded"] == ["SOCKETS", "URING"]
     assert found["threads_read"] >= 1

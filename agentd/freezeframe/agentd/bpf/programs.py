@@ -53,5 +53,10 @@ SOCKETS = ProgramFile(
     needs_tracefs=True,
 )
 
-# Which processes have io_uring carry bytes of sockets: what it carries is not seen.
-URING = ProgramFile(file="uring.bpf.c", needs_tracefs=True)
+# Which processes have io_uring carry bytes of sockets: what it carries is not seen. Its event is called
+# io_uring_submit_req since 6.3, io_uring_submit_sqe before.
+URING = ProgramFile(
+    file="uring.bpf.c",
+    needs_tracefs=True,
+    otherwise=ProgramFile(file="uring.bpf.c", defines=(("SUBMIT_SQE", 1),), needs_tracefs=True),
+)

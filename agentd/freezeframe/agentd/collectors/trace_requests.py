@@ -9,6 +9,9 @@ streams alone).
 Records hold: everything of Request but peer_pid, peer_address, upstream and joined_by, which `correlate` adds; source
 is "recorder". One look, at the end of the window: what ended before it is not in flight. Besides: RecorderState, and
 ConnectionEvent of every edge of the host since the recorder was armed, from tracepoints of TCP.
+
+PARTIAL while something is missing: what found no room within the last minute, sockets that io_uring serves. What was
+lost before that is counted in RecorderState, and the outcome is OK.
 """
 
 from __future__ import annotations
@@ -135,21 +138,22 @@ def _state(state: dict[str, Any]) -> RecorderState:
 
 
 def _tell_losses(state: dict[str, Any], report: Report) -> None:
+    """What is missing now; what was lost since the recorder was armed is in RecorderState."""
     lost = [
-        f"{state[name]} {what}"
+        f"{state['lost_lately'][name]} {what}"
         for name, what in (
             ("lost_requests", "requests"),
             ("lost_connections", "connections"),
             ("lost_processes", "processes"),
             ("lost_streams", "HTTP/2 streams"),
         )
-        if state[name]
+        if name in state["lost_lately"]
     ]
     if state["io_uring_pids"]:
         pids = ", ".join(map(str, state["io_uring_pids"][:8]))
         report.partial(f"the sockets of pid {pids} are served by io_uring: what it carries is not seen")
     if lost:
-        report.partial(f"the recorder had no room for {', '.join(lost)} since it was armed")
+        report.partial(f"the recorder had no room for {', '.join(lost)} within the last minute")
 
 
 TRACE_REQUESTS = Collector(

@@ -37,6 +37,7 @@ from freezeframe.agentd.recorder.connections import Connections
 from freezeframe.agentd.recorder.futexes import Futexes
 from freezeframe.agentd.recorder.history import INTERVAL_S
 from freezeframe.agentd.recorder.ledger import Ledger
+from freezeframe.agentd.recorder.losses import Losses
 from freezeframe.agentd.recorder.sampler import Sampler
 
 _SWEEP_S = 0.25
@@ -65,6 +66,7 @@ class Recorder:
         self._futexes: Futexes | None = None
         self._connections: Connections | None = None
         self._uring: Loaded | None = None
+        self._losses = Losses()
         self._without_sockets = ""
         self._why_not = ("the recorder is not armed yet", "")
         self._rung = 0
@@ -131,7 +133,7 @@ class Recorder:
         try:
             self._uring = loader.load(programs.URING, self._directory, kernel_headers=headers)
         except BpfError as error:
-            # A kernel without io_uring, or one before 6.0 that names its event otherwise.
+            # A kernel without io_uring.
             self._log.info("arming the trace of io_uring", error=error.detail)
 
     def _sweep(self) -> None:
@@ -143,6 +145,7 @@ class Recorder:
     def _prune(self) -> None:
         if self._ledger is not None:
             self._ledger.prune()
+            self._losses.note(time.monotonic(), self._ledger.counters())
 
     def _sample(self) -> None:
         if self._sampler is not None:
@@ -153,6 +156,7 @@ class Recorder:
         if self._ledger is None:
             return
         inodes: dict[int, frozenset[int]] = {}
+        self._io_uring_pids()
         present = set(procfs.pids("/proc"))
         new, self._scanned = present - self._scanned, present
         for pid in sorted(new):
@@ -246,6 +250,8 @@ class Recorder:
             records = [(*each.edge, *each[1:]) for each in self._sampler.edges]
         else:
             return {"error": f"the recorder knows no {what!r}"}, None
+        counters = ledger.counters()
+        self._losses.note(time.monotonic(), counters)
         state |= {
             # Of the ages: not before any of the requests began.
             "now_ns": time.monotonic_ns(),
@@ -255,7 +261,8 @@ class Recorder:
             "io_uring_pids": self._io_uring_pids(),
             "without_sockets": self._without_sockets,
             **ledger.totals(),
-            **ledger.counters(),
+            **counters,
+            "lost_lately": self._losses.lately(time.monotonic()),
         }
         return state, records
 
@@ -266,9 +273,18 @@ class Recorder:
         return [(*edge, count.number, count.last_ns, count.pid) for edge, count in self._connections.edges.items()]
 
     def _io_uring_pids(self) -> list[int]:
+        """Those that live; of the others the entries go."""
         if self._uring is None:
             return []
-        return sorted(layout.PID.unpack(key)[0] for key, _ in self._uring.maps["uring_sockets"].items())
+        found = []
+        sockets = self._uring.maps["uring_sockets"]
+        for key, _ in list(sockets.items()):
+            pid = layout.PID.unpack(key)[0]
+            if os.path.exists(f"/proc/{pid}"):
+                found.append(pid)
+            else:
+                sockets.drop(key)
+        return sorted(found)
 
 
 def main(argv: Sequence[str]) -> None:
