@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -161,15 +162,18 @@ def test_kills_at_random_moments_leave_nothing(private_directory: Path) -> None:
         all_of_it = held_by(first.pid)
         first.kill()
     assert {kind for kind, _ in all_of_it} == {"prog_id", "map_id", "link_id"}
+    took = []
     for _ in range(KILLS):
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             held = watch_until(process.pid, time.monotonic() + chance.uniform(0.1, 1.3) * whole_s)
             process.kill()
         gone = time.monotonic()
         while left := present(held | all_of_it):
-            # 250 ms on an idle machine.
             assert time.monotonic() - gone < 3.0, left
             time.sleep(0.005)
+        took.append(time.monotonic() - gone)
+    # Others may have the cores now and then.
+    assert statistics.median(took) < 0.25, took
 
 
 def watch_until(pid: int, moment: float) -> Objects:

@@ -40,7 +40,7 @@ from freezeframe.judge.model import Meta, Metric, Process, Socket
 from freezeframe.judge.verdicts import conclude
 
 # Command lines are learnt before trouble starts: at start, and then so often.
-_WARM_EVERY_S = 30.0
+_WARM_EVERY_S = 60.0
 _ONCE = "--once"
 
 
