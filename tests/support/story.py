@@ -127,8 +127,9 @@ verdict {
     client: "curl -N http://127.0.0.1:30000/v1/completions" pid: 4300 requests_in_flight: 1 oldest_age_ms: 60000
     bytes_per_s: 5123 tokens_per_s: 53.2 stray: true connections: 1 talks_to: "decode" bypasses_router: true
   }
-  next_steps: "Restart the router: its 30 requests will not end by themselves."
-  next_steps: "Read the decode engine's log for the 500 that ended the leg."
+  next_steps: "tail -n 200 /var/log/decode.log  # the 500 that ended the leg"
+  next_steps: "freezeframe show FILE native  # what the router's threads do"
+  next_steps: "Known kind: a pair of which one leg ended"
 }
 findings { code: ROUTER_DUAL_LEG explains: 30 confidence: HIGH hop: "router" holder_pids: 4711 summary: "As above." }
 findings {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import fields
 
 import pytest
@@ -51,6 +52,7 @@ def test_every_reference_leads_somewhere(name):
     for finding in snapshot.findings:
         assert finding.evidence
         assert finding.next_steps
+        assert all(_is_step(step) for step in finding.next_steps), finding.next_steps
         for fact in (*finding.evidence, *(e for r in finding.ruled_out for e in r.evidence)):
             for ref in fact.ref.split():
                 assert _resolve(snapshot, ref) is not None, ref
@@ -61,6 +63,16 @@ def test_judging_again_says_the_same(name):
     snapshot = WEDGED[name][1]().conclude()
     assert conclude(snapshot) == snapshot
     assert conclude(wire.from_bytes(wire.to_bytes(snapshot), Snapshot)) == snapshot
+
+
+def _is_step(step):
+    """A command with what it is for, a known kind of issue, or how to get what is missing."""
+    if step.startswith(("Known kind: ", "Get ", "Start pid ")):
+        return True
+    command, mark, why = step.partition("  # ")
+    # As bash reads it; nothing in it stands for what the reader would have to fill in.
+    parsed = subprocess.run(["bash", "-n", "-c", command], capture_output=True, check=False)
+    return bool(mark and why) and parsed.returncode == 0 and not re.search(r"\bPID\b|ADDR|…|WORKER", command)
 
 
 def _resolve(snapshot, ref):

@@ -7,6 +7,7 @@ from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stalled, stuck
+from freezeframe.judge.verdicts._steps import known, stacks, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, quietest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -62,8 +63,13 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=Level.HIGH if engine.batch else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            f"Look at its stack twice: py-spy dump --pid {holders[0]} --nonblocking; with --native for its kernels.",
-            "Look at its GPUs: nvidia-smi. High use at low power is a kernel that spins; and at dmesg for Xid.",
+            stacks(facts, holders[0], "where its batch is; twice, some seconds apart"),
+            step(
+                "nvidia-smi --query-gpu=index,utilization.gpu,power.draw,clocks.sm --format=csv",
+                "high use at low power: a kernel spins",
+            ),
+            step("dmesg -T | grep -iE 'xid|nvrm'", "faults of its GPUs"),
+            known("a batch that never ends: a kernel or a collective that spins or waits for another rank"),
         ),
         explains=explains,
     )

@@ -10,6 +10,7 @@ from freezeframe.judge.correlate.thresholds import LOAD_STALE_MS, LONG_MS, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._legs import Leg, router_legs
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, sockets_seen
+from freezeframe.judge.verdicts._steps import known, log, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -93,8 +94,16 @@ def between(facts: Facts, pair: Pair, code: Verdict.Code, *, what: str, queues: 
             ),
         ),
         next_steps=(
-            "Can decode reach prefill's bootstrap port (8998) and its transfer ports? See both logs for these rooms.",
-            "Look at the transfer threads of both: freezeframe show FILE python (transfer_worker, bootstrap_thread).",
+            *(
+                log(facts, engine.pid, f"what {engine.kind} says of these rooms", pattern="bootstrap|transfer|room|KV")
+                for engine in pair.engines
+            ),
+            *(
+                step(f"ss -tanp | grep -w pid={engine.pid}", "whether decode reaches its bootstrap and transfer ports")
+                for engine in pair.prefill.engines
+            ),
+            step("freezeframe show FILE python", "both sides' transfer_worker and bootstrap_thread"),
+            known("rooms in which prefill and decode wait for each other: a port out of reach, a missed completion"),
         ),
         explains=for_clients(facts, pair.waiting),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Lock, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, seconds, socket_refs
 
 Level = Confidence.Level
@@ -49,7 +50,7 @@ def _verdict(facts: Facts, path: dict[int, Process], holder: int, locks: list[tu
         summary=f"{process(facts, holder)} is stopped, and the {hop} waits for it{behind}.",
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),
-        next_steps=(f"Let it go on: kill -CONT {holder}; find who stopped it.",),
+        next_steps=(step(f"kill -CONT {holder}", "lets it go on; find who stopped it"),),
         explains=len(owed),
     )
 

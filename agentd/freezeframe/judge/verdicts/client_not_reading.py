@@ -11,10 +11,13 @@ unread when it has seen its end, so less than a kilobyte is no proof.
 
 from __future__ import annotations
 
+import shlex
+
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import runs
+from freezeframe.judge.verdicts._steps import stacks, step
 from freezeframe.judge.verdicts._words import count, evidence, process, socket_refs
 
 Level = Confidence.Level
@@ -34,6 +37,7 @@ def _client(facts: Facts, pid: int | None, address: str) -> Verdict | None:
     blocked = [c for c in found if _unsent(facts, c)]
     name = process(facts, pid) if pid is not None else address
     waiting = sum(_amount(facts, c) for c in found)
+    servers = sorted({c.server_pid for c in found if c.server_pid is not None})
     return Verdict(
         code=Verdict.Code.CLIENT_NOT_READING,
         hop="client",
@@ -52,8 +56,13 @@ def _client(facts: Facts, pid: int | None, address: str) -> Verdict | None:
             ),
         ),
         next_steps=(
-            f"Look at the client's stacks: py-spy dump --pid {pid} --nonblocking." if pid else f"Look at {address}.",
-            "Watch the router's memory: it buffers answers without bound.",
+            stacks(facts, pid, "what the client does instead of reading")
+            if pid is not None
+            else step(f"ss -tinp dst {shlex.quote(address)}", "its connections here: windows and send queues"),
+            *(
+                step(f"grep -E 'VmRSS|VmSwap' /proc/{each}/status", "memory of who sends: it may buffer without bound")
+                for each in servers
+            ),
         ),
         explains=len(found),
     )

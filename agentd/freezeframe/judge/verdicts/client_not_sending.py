@@ -16,6 +16,7 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.stacks import waits_before_sending
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import runs, sockets_seen
+from freezeframe.judge.verdicts._steps import stacks, step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
@@ -57,8 +58,8 @@ def _client(facts: Facts, pid: int) -> Verdict | None:
         evidence=tuple(proved),
         unknowns=() if waiting else (f"what waits inside pid {pid} ({runtime}) is not seen on its stacks",),
         next_steps=(
-            "Look at its pool: limits of connections per host, semaphores, locks around the call.",
-            f"py-spy dump --pid {pid} --nonblocking; of a Go program ask net/http/pprof for its goroutines.",
+            step(f"ss -tanp | grep -w pid={pid}", "its connections, against the limits of its pool"),
+            stacks(facts, pid, "where it waits before it sends: a pool, a semaphore, a lock"),
         ),
         explains=len(waiting),
     )

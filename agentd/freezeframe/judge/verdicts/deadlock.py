@@ -18,6 +18,7 @@ from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.waits import Party, Wait, behind, deadlocks, name_of, waits_of
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._steps import restart, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, seconds, socket_refs
 
 Level = Confidence.Level
@@ -78,7 +79,12 @@ def _verdict(facts: Facts, waits: Mapping[Party, Wait], cycle: Sequence[Wait]) -
         summary=f"Deadlock: {who} of {names} {how}, and nobody else can let them go{tail}.",
         confidence=confidence,
         evidence=tuple(proved),
-        next_steps=(f"Keep the stacks of {keep} for a bug report, then restart: it does not come back by itself.",),
+        next_steps=(
+            step(
+                "freezeframe show FILE locks native python asyncio", f"the stacks of {keep}: keep them for a bug report"
+            ),
+            restart(facts, pids[0], "a deadlock does not end by itself"),
+        ),
         explains=len(waiting),
     )
 

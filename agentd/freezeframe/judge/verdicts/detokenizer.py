@@ -14,6 +14,7 @@ from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, loop_lives, runs, stuck
+from freezeframe.judge.verdicts._steps import known, stacks
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -54,8 +55,8 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
             evidence(f"{count(len(waiting), 'request')} wait", *socket_refs(waiting)),
         ),
         next_steps=(
-            f"Look at its stack twice: py-spy dump --pid {holder.pid} --nonblocking.",
-            "Very long answers cost it more with every token: see what max_tokens clients ask for.",
+            stacks(facts, holder.pid, "what it does with the tokens; twice, some seconds apart"),
+            known("a detokenizer whose cost grows with the square of the answer's length"),
         ),
         explains=len(waiting),
     )

@@ -37,6 +37,7 @@ from freezeframe.judge.verdicts._proof import (
     sockets_seen,
     stuck,
 )
+from freezeframe.judge.verdicts._steps import ask, known, log, step
 from freezeframe.judge.verdicts._tasks import tasks_of
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, seconds, socket_refs, who
 
@@ -102,10 +103,13 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
         confidence=level,
         evidence=tuple(proved),
         next_steps=(
-            f"Look at its {'tasks' if tasks else 'stacks'}: freezeframe show FILE {'asyncio' if tasks else 'python'}.",
-            "Ask its loop: curl -m 2 http://…:PORT/model_info (not /health, which waits for the scheduler)."
-            if not gauges.known
-            else "Its log shows whether these requests reached the scheduler: look for their ids.",
+            step(f"freezeframe show FILE {'asyncio' if tasks else 'python'}", "where these requests wait in it"),
+            log(facts, engine.pid, "whether these requests reached the scheduler: look for their ids")
+            if gauges.known
+            else ask(
+                facts, engine.pid, "/model_info", "whether its loop answers; /health would wait for the scheduler"
+            ),
+            known("requests or replies lost between HTTP process and scheduler: several tokenizer workers, overload"),
         ),
         explains=explains,
     )

@@ -20,6 +20,7 @@ from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.model import Confidence, Frame, PythonThread, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, silent_endpoint, stalled, stuck
+from freezeframe.judge.verdicts._steps import ask, known, stacks
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, quietest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -71,8 +72,9 @@ def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            f"Look at its stack again: py-spy dump --pid {pid} --nonblocking.",
-            "If the frame waits for a lock, find the thread that has it in the same dump.",
+            stacks(facts, pid, "where its loop sits; if that waits for a lock, who has it is in the same dump"),
+            ask(facts, pid, "/model_info", "whether its loop has come back"),
+            known("an event loop blocked by rendering or tokenizing in synchronous code"),
         ),
         explains=max(len(waiting), found.waiting),
     )

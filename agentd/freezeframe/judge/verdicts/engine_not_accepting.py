@@ -16,6 +16,7 @@ from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import loop_blocked, loop_rests, runs
+from freezeframe.judge.verdicts._steps import log, step
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, process_ref, seconds, who
 
 Level = Confidence.Level
@@ -56,8 +57,15 @@ def _engine(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         confidence=Level.HIGH if facts.two_looks else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            f"See whether it is out of descriptors: ls /proc/{pid}/fd | wc -l against its limit.",
-            "Read its log for 'Too many open files' and for a shutdown that waits for connections to end.",
+            step(
+                f"ls /proc/{pid}/fd | wc -l; grep 'open files' /proc/{pid}/limits", "whether it is out of descriptors"
+            ),
+            log(
+                facts,
+                pid,
+                "descriptors, or a shutdown that waits for connections to end",
+                pattern="Too many open files|shut",
+            ),
         ),
         explains=found.waiting,
     )

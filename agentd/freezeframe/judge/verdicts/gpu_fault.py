@@ -17,6 +17,7 @@ from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.model import Confidence, Evidence, KernelEvent, Outcome, Verdict
 from freezeframe.judge.verdicts._proof import stuck
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, seconds, socket_refs
 
 Level = Confidence.Level
@@ -94,8 +95,11 @@ def _verdict(engine: Engine, waiting: list[Connection], proved: tuple[tuple[Evid
             evidence(f"{count(len(waiting), 'request')} wait at the engine", *socket_refs(waiting)),
         ),
         next_steps=(
-            "Move the load to another node: what was in flight here is lost.",
-            "See what its vendor says to do: freezeframe show FILE kernel gpus; nvidia-smi -q.",
+            step("freezeframe show FILE kernel gpus", "what happened, and what the vendor says to do"),
+            step(
+                "nvidia-smi -q -d ECC,PERFORMANCE,ROW_REMAPPER",
+                "state of the GPUs; what was in flight on a failed one is lost",
+            ),
         ),
         explains=len(waiting),
     )

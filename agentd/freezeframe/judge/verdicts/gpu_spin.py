@@ -21,6 +21,7 @@ from freezeframe.judge.correlate.thresholds import LONG_MS, SPIN_POWER, SPINS_PE
 from freezeframe.judge.model import Confidence, Gpu, Process, Rank, Verdict
 from freezeframe.judge.verdicts._gpus import gpus_of, power_share, state
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stuck
+from freezeframe.judge.verdicts._steps import known, log, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -68,8 +69,11 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
             evidence(f"{count(len(owed), 'request')} owed, the oldest for {age}", *socket_refs(owed)),
         ),
         next_steps=(
-            "Compare the ranks' collectives: NCCL RAS on port 28028 counts operations per rank; see its log too.",
-            "A core dump of the GPU names the kernel: CUDA_ENABLE_USER_TRIGGERED_COREDUMP, set before a start.",
+            step("timeout 5 nc localhost 28028", "NCCL's RAS: collectives that each rank has counted, where it is on"),
+            log(facts, holders[0], "what its collectives say", pattern="NCCL|Watchdog|timeout"),
+            known(
+                "a kernel or collective that spins: GPUs busy at low power, counters frozen; a GPU core dump names it"
+            ),
         ),
         explains=explains,
     )

@@ -16,14 +16,19 @@ as evidence only.
 
 from __future__ import annotations
 
+import shlex
+
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
+# cgroups that are named in the steps.
+_GROUPS = 3
 
 # Share of the window in which some task waited for a CPU, percent; share of the periods in which a cgroup was held
 # back; share of the window in which all tasks waited for memory, percent.
@@ -135,6 +140,7 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
         for index, fs in enumerate(host.filesystems)
         if fs.available_bytes < _FULL <= fs.size_bytes
     )
+    groups = sorted({p.cgroup for p in of if p.cgroup not in {"", "/"}})[:_GROUPS]
     waiting = max((len(waiting_for(facts, p)) + len(_begun(facts, p)) for p in of), default=0)
     open_to = sum(not c.closed_by_client for p in of for c in facts.to_server(p.pid))
     known = waiting or facts.stuck
@@ -148,8 +154,15 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
         confidence=Level.MEDIUM,
         evidence=(*proved, *full),
         next_steps=(
-            "See who takes it: top -H; systemd-cgtop; cat /proc/pressure/*.",
-            "Raise the cgroup's quota or move what competes, then look again: another cause may sit behind it.",
+            step("top -b -H -n 1 | head -40", "who takes the CPU"),
+            step("cat /proc/pressure/cpu /proc/pressure/memory /proc/pressure/io", "what is short"),
+            *(
+                step(
+                    f"cd {shlex.quote(f'/sys/fs/cgroup{each}')} && cat cpu.max cpu.stat",
+                    "its quota and throttling; once it is raised look again: another cause may sit behind it",
+                )
+                for each in groups
+            ),
         ),
         explains=waiting or facts.stuck,
     )

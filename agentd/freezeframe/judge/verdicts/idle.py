@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import silent_endpoint, stalled, starved
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, process_ref
 
 Level = Confidence.Level
@@ -45,13 +46,20 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         for e in told
     ]
     clients = count(len(facts.clients), "client")
+    pids = [client.pid for client in facts.clients if client.pid is not None][:1]
     return (
         Verdict(
             code=Verdict.Code.IDLE,
             summary=f"No request is in flight: {clients} connected, none waits.",
             confidence=level,
             evidence=tuple(proved),
-            next_steps=("If clients do wait, their requests have not left them: name one with --client.",),
+            next_steps=(
+                *(
+                    step(f"freezeframe snap --client {pid}", "if this client does wait, what has not left it")
+                    for pid in pids
+                ),
+                *(() if pids else (step("ss -tanp", "whether who waits has a connection to this host at all"),)),
+            ),
         ),
     )
 

@@ -11,10 +11,13 @@ No holder is named: from one end it cannot be told which part of the path, or a 
 
 from __future__ import annotations
 
+import shlex
+
 from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Socket, Verdict
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, seconds
 
 Level = Confidence.Level
@@ -52,6 +55,7 @@ def _connects_in_vain(facts: Facts, connection: Connection, s: Socket) -> bool:
 
 def _verdict(facts: Facts, peer: str, group: list[tuple[Connection, int]]) -> Verdict:
     sockets = [facts.snapshot.sockets[index] for _, index in group]
+    at = shlex.quote(peer.strip("[]"))
     sure = any(s.retransmits_delta or (s.retransmits_now or 0) >= _SURELY for s in sockets)
     oldest = max((s.last_ack_age_ms for s in sockets if s.last_ack_age_ms is not None), default=None)
     since = "" if oldest is None else f" for {seconds(oldest)}"
@@ -70,8 +74,12 @@ def _verdict(facts: Facts, peer: str, group: list[tuple[Connection, int]]) -> Ve
             ),
         ),
         next_steps=(
-            f"Test the path: ping {peer}; tracepath {peer}; ip route get {peer}.",
-            "Look for a firewall, a changed route, or a peer that went away without closing.",
+            step(f"ping -c 3 {at}; tracepath {at}; ip route get {at}", "the path"),
+            step(f"ss -tino dst {at}", "what is sent again, and since when"),
+            step(
+                "nft list ruleset; iptables-save",
+                "firewalls and published ports on the way; a peer may also have gone away without closing",
+            ),
         ),
         explains=sum(is_stuck(connection) or connection.debt is Debt.CONNECTING for connection, _ in group),
         holder_address=peer,

@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Client, Engine, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import gets_bytes, stuck
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, seconds, socket_refs
 
 Level = Confidence.Level
@@ -92,5 +93,7 @@ def _verdict(facts: Facts, level: Confidence.Level, text: str, *waits: Client, e
         summary=text,
         confidence=level,
         evidence=tuple(proved),
-        next_steps=() if level is Level.HIGH else ("Take another snapshot with a longer --window to be sure.",),
+        next_steps=()
+        if level is Level.HIGH
+        else (step("freezeframe snap --window 5", "looks for longer, to be sure"),),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._steps import known, log, restart, step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref, socket_refs
 
 Level = Confidence.Level
@@ -53,8 +54,10 @@ def _verdict(facts: Facts, p: Process) -> Verdict:
         confidence=Level.HIGH,
         evidence=tuple(proved),
         next_steps=(
-            f"Read the last lines of its log and the kernel's: journalctl -k | grep -w {p.pid}.",
-            f"Restart it with its engine; its parent is pid {p.parent_pid}.",
+            log(facts, p.pid, "its last lines"),
+            step(f"journalctl -k --no-pager | grep -w {p.pid}", "what the kernel says of its end"),
+            restart(facts, p.engine_pid or p.pid, "an engine goes as a whole"),
+            *((known("an engine whose core is dead while its HTTP process answers"),) if p.role in _PARTS else ()),
         ),
         explains=len(waiting),
     )

@@ -12,9 +12,12 @@ the path.
 
 from __future__ import annotations
 
+import shlex
+
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._stopped_outside import outside
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
@@ -39,11 +42,13 @@ def _verdict(facts: Facts, group: list[Process]) -> Verdict:
     p = max(group, key=lambda each: len(waiting_for(facts, each)))
     waiting = waiting_for(facts, p)
     if p.frozen:
-        how, mend = "in a frozen cgroup", f"Thaw its cgroup {p.cgroup or '(unknown)'}: write 0 to cgroup.freeze."
+        how, mend = "in a frozen cgroup", _thaw(p)
     elif p.state == "t" or p.tracer_pid:
-        how, mend = f"held by a tracer (pid {p.tracer_pid})", f"Detach the debugger, pid {p.tracer_pid}."
+        how = f"held by a tracer (pid {p.tracer_pid})"
+        mend = step(f"ps -o pid,ppid,user,lstart,args -p {p.tracer_pid or p.pid}", "the debugger: detach it there")
     else:
-        how, mend = "stopped by a signal", f"Let it go on: kill -CONT {p.pid}; find who sent SIGSTOP or SIGTSTP."
+        how = "stopped by a signal"
+        mend = step(f"kill -CONT {p.pid}", "lets it go on; find who sent SIGSTOP or SIGTSTP")
     proved = [
         evidence(f"{process(facts, each.pid)} is {how}, state {each.state}", *process_ref(facts, each.pid))
         for each in group
@@ -65,3 +70,10 @@ def _verdict(facts: Facts, group: list[Process]) -> Verdict:
         next_steps=(mend,),
         explains=len(waiting),
     )
+
+
+def _thaw(p: Process) -> str:
+    if not p.cgroup:
+        return step(f"cat /proc/{p.pid}/cgroup", "its cgroup: write 0 to the cgroup.freeze there")
+    freeze = shlex.quote(f"/sys/fs/cgroup{p.cgroup}/cgroup.freeze")
+    return step(f"echo 0 > {freeze}", "thaws it; find who froze it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Thread, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref, socket_refs
 
 Level = Confidence.Level
@@ -42,8 +43,14 @@ def _verdict(facts: Facts, p: Process, main: Thread) -> Verdict:
         confidence=Level.HIGH,
         evidence=tuple(proved),
         next_steps=(
-            f"See where in the kernel: cat /proc/{p.pid}/stack; and dmesg for hung tasks, disk, NFS and driver errors.",
-            "Signals do not reach it: what it waits for has to be mended, or the host restarted.",
+            step(
+                f"cat /proc/{p.pid}/stack",
+                "where in the kernel it waits; no signal reaches it, what it waits for has to be mended",
+            ),
+            step(
+                "dmesg -T | grep -iE 'hung|blocked for|i/o error|nfs|nvme|xid' | tail -20",
+                "disk, network file system or driver",
+            ),
         ),
         explains=len(waiting),
     )

@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._held import held, held_evidence
 from freezeframe.judge.verdicts._proof import runs, sockets_seen
+from freezeframe.judge.verdicts._steps import log, step
 from freezeframe.judge.verdicts._words import count, oldest, seconds, who
 
 Level = Confidence.Level
@@ -44,7 +45,8 @@ def _proxy(facts: Facts, proxy: Process, proxies: list[Process]) -> Verdict | No
         confidence=Level.HIGH if found.sure else Level.MEDIUM,
         evidence=tuple(held_evidence(facts, found)),
         next_steps=(
-            "Read its error log; look for its limits of upstream connections, and for an upstream that it calls down.",
+            log(facts, proxy.pid, "its errors: a limit of upstream connections, an upstream that it calls down"),
+            step(f"ss -tanp | grep -w pid={proxy.pid}", "its connections upstream"),
         ),
         explains=found.count,
     )

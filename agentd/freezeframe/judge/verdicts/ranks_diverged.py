@@ -27,6 +27,7 @@ from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.model import Confidence, Evidence, Process, Verdict
 from freezeframe.judge.verdicts._batch import with_a_client
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stalled, stuck
+from freezeframe.judge.verdicts._steps import known, log, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, quietest, seconds, socket_refs, who
 
 _HOSTS = frozenset({"--nnodes", "--node-rank", "--headless"})
@@ -82,8 +83,12 @@ def _group(facts: Facts, engine: Engine, group: Sequence[Process]) -> Verdict | 
             ),
         ),
         next_steps=(
-            "freezeframe show FILE ranks python: what led each rank there; compare the conditions above those calls.",
-            "Compare the queues and the log of the ranks: one took a branch that the others did not take.",
+            step(
+                "freezeframe show FILE ranks python",
+                "what led each rank there; compare the conditions above those calls",
+            ),
+            log(facts, holders[0], "which branch one of them took that the others did not"),
+            known("ranks of one group in different collectives: one waits in NCCL, its peers elsewhere"),
         ),
         explains=explains,
     )

@@ -30,6 +30,7 @@ from freezeframe.judge.correlate.thresholds import LONG_MS, STUCK_MS, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._legs import Leg, router_legs
 from freezeframe.judge.verdicts._proof import runs, sends_both_legs, sockets_seen, stuck
+from freezeframe.judge.verdicts._steps import known, log
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 from freezeframe.judge.verdicts.network_stalled import unanswered
 
@@ -92,9 +93,9 @@ def _decode_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdic
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            f"Read decode's log for what ended its legs{_named(decode)}; the router's for 'Decode server'.",
-            "Cancel the clients' requests: the router then drops both legs. Else they end at its timeout (1800 s).",
-            "sglang-router 0.3.2 waits for both legs; smg 1.13 gives up both when one fails: consider it.",
+            *(log(facts, e.pid, "what ended decode's legs") for e in decode.engines),
+            log(facts, router, "which legs failed, and how", pattern="Decode server|Prefill server|error"),
+            known("a pair of which one leg ended: sglang-router 0.3.2 waits for both (1800 s), smg 1.13 gives up both"),
         ),
         explains=lost,
     )
@@ -133,8 +134,9 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
             *_failures(facts, router),
         ),
         next_steps=(
-            f"Read prefill's log for why its legs ended{_named(prefill)}; restart prefill if it is gone.",
-            "Cancel the clients' requests: decode gives them up only at its own timeout.",
+            *(log(facts, e.pid, "what ended prefill's legs") for e in prefill.engines),
+            log(facts, router, "which legs failed, and how", pattern="Decode server|Prefill server|error"),
+            known("a prefill that answered an error or is gone, while decode waits for it until its own timeout"),
         ),
         explains=waiting,
     )

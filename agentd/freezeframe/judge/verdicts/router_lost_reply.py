@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Debt, Facts
 from freezeframe.judge.correlate.thresholds import slack
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
+from freezeframe.judge.verdicts._steps import known, restart, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -60,8 +61,9 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         confidence=Level.HIGH if len(unread) >= lost else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            "Look at its threads: freezeframe show FILE native; a task that waits for another one forgets its answer.",
-            "Restart it once its evidence is saved: what the engines said is lost already.",
+            step("freezeframe show FILE native", "its threads: one that waits for another task forgets its answer"),
+            restart(facts, router, "once its evidence is saved; what the engines said is lost already"),
+            known("a router that loses the reply: a wake-up, or an error of the upstream that it swallowed"),
         ),
         explains=lost,
     )

@@ -12,11 +12,13 @@ yet, which is still starting.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Evidence, Verdict
+from freezeframe.judge.verdicts._steps import known, limits, step
 from freezeframe.judge.verdicts._words import evidence
 
 Level = Confidence.Level
@@ -29,6 +31,8 @@ _LOGGED = frozenset({"router_no_pair"})
 _RECENT_MS = 60_000.0
 
 _OPEN, _REMOVED = 1, -1
+# Workers that are asked in the steps.
+_ASKED = 3
 
 
 @dataclass(slots=True)
@@ -65,8 +69,15 @@ def _router(facts: Facts, router: int) -> Verdict | None:
             confidence=Level.HIGH if refused else Level.MEDIUM,
             evidence=(*(_state(w) for w in out), *refused),
             next_steps=(
-                "Ask each worker itself: curl -m 2 WORKER/model_info. When it answers, the breaker is what refuses.",
-                "An open breaker tries again after --cb-timeout-duration-secs, 60 s by default.",
+                *(
+                    step(
+                        f"curl -sS -m 2 {shlex.quote(f'{w.url}/model_info')}",
+                        "if it answers, the breaker or the health check is what refuses",
+                    )
+                    for w in out[:_ASKED]
+                ),
+                limits(router, "its breaker: it tries again after --cb-timeout-duration-secs, 60 s by default"),
+                known("no usable worker though they live: an open breaker, or one that is listed and gone"),
             ),
         )
     return None

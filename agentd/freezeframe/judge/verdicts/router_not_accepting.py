@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import runs
+from freezeframe.judge.verdicts._steps import known, step
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, who
 
 Level = Confidence.Level
@@ -48,8 +49,13 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         confidence=Level.HIGH if sure else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            f"Take its native stacks: gdb -p {router} -batch -ex 'thread apply all bt' (stops it for a second).",
-            f"See whether its threads burn CPU: top -H -p {router}.",
+            step("freezeframe show FILE native", "what its threads do"),
+            step(f"top -b -H -n 1 -p {router}", "whether one of them burns a core"),
+            step(
+                f"ls /proc/{router}/fd | wc -l; grep 'open files' /proc/{router}/limits",
+                "whether it is out of descriptors",
+            ),
+            known("a router whose threads tokenize, so that it accepts nothing and misses its own health check"),
         ),
         explains=found.waiting,
     )

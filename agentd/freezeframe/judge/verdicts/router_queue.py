@@ -13,6 +13,7 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.names import flag_values
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._held import Held, held, held_evidence
+from freezeframe.judge.verdicts._steps import limits, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, who
 
 Level = Confidence.Level
@@ -27,8 +28,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _router(facts: Facts, router: int) -> Verdict | None:
     found = held(facts, router)
-    limits = limiter(facts, found) if found is not None else ()
-    if found is None or not limits:
+    shows = limiter(facts, found) if found is not None else ()
+    if found is None or not shows:
         return None
     return Verdict(
         code=Verdict.Code.ROUTER_QUEUE,
@@ -36,11 +37,11 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         holder_pids=(router,),
         summary=f"The router (pid {router}) queues {count(found.count, 'request')} of {who(facts, found.down)} behind "
         f"its own limit, oldest {seconds(oldest(found.down))}; {found.passed} are under way.",
-        confidence=Level.HIGH if any(e.ref.startswith("metrics") for e in limits) else Level.MEDIUM,
-        evidence=(*held_evidence(facts, found), *limits),
+        confidence=Level.HIGH if any(e.ref.startswith("metrics") for e in shows) else Level.MEDIUM,
+        evidence=(*held_evidence(facts, found), *shows),
         next_steps=(
-            "See what the requests under way wait for: the other findings.",
-            "Raise --max-concurrent-requests, or --rate-limit-tokens-per-second where the limit is a rate.",
+            step("freezeframe show FILE findings", "what the requests under way wait for"),
+            limits(router, "the limit that it has; raise it, or the rate, once they move"),
         ),
         explains=found.count,
     )

@@ -21,6 +21,7 @@ from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.correlate.thresholds import LIVELOCK, LONG_MS, STARVED
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stuck
+from freezeframe.judge.verdicts._steps import ask, known, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -71,8 +72,18 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=Level.HIGH if gauges.tokens_delta == 0 else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            "Compare its free KV tokens with what the first waiting request needs, and its limits with its log.",
-            f"freezeframe snap --profile 5 -p {holders[0]}: the loop, with its share of each function.",
+            ask(
+                facts,
+                engine.pid,
+                "/metrics",
+                "free KV cache, against what the first waiting request needs",
+                pattern="usage|used_tokens|waiting|queue|retract",
+            ),
+            step(
+                f"freezeframe snap --profile 5 -p {holders[0]} -o loop.ffz; freezeframe show loop.ffz profile",
+                "the loop, with its share of each function",
+            ),
+            known("a scheduler that goes round without admitting: process R at 100 %, GPU idle, HTTP fine"),
         ),
         explains=min(round(gauges.waiting), len(owed)),
     )

@@ -15,6 +15,7 @@ from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, resting, runs, stuck
+from freezeframe.judge.verdicts._steps import ask, known, stacks
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -68,8 +69,15 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=Level.HIGH if rests and gauges.tokens_delta == 0 else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            "Compare its free KV tokens with what the first waiting request needs; read its log for retractions.",
-            f"Look at its stack twice: py-spy dump --pid {holders[0]} --nonblocking.",
+            ask(
+                facts,
+                engine.pid,
+                "/metrics",
+                "free KV cache, against what the first waiting request needs",
+                pattern="usage|used_tokens|waiting|queue|retract",
+            ),
+            stacks(facts, holders[0], "where it is; twice, some seconds apart"),
+            known("admission that is never true again: waiting above 0, running 0, KV cache free"),
         ),
         explains=min(round(gauges.waiting), len(waiting)),
     )

@@ -5,10 +5,13 @@ It stands when no other verdict does.
 
 from __future__ import annotations
 
+import shlex
+
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Outcome, Process, Verdict
 from freezeframe.judge.verdicts._proof import stalled, stuck
+from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -16,6 +19,7 @@ Role = Process.Role
 # What an engine is made of besides its HTTP process.
 _PARTS = frozenset({Role.SCHEDULER, Role.WORKER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.TOKENIZER_WORKER})
 _NAMED = 3
+_AGAIN = "sleep 10; freezeframe snap -o again.ffz; freezeframe diff FILE again.ffz"
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -79,16 +83,23 @@ def _next_steps(facts: Facts) -> tuple[str, ...]:
         if outcome.hint and _missing(outcome)
     ]
     if not facts.two_looks:
-        steps.append("Take two looks: --window 1 or more.")
+        steps.append(step("freezeframe snap --window 1", "two looks tell what moves"))
     elif facts.stuck and (facts.oldest_stuck_ms or 0) < LONG_MS:
-        steps.append("Take another snapshot in 10 s: silence of that length tells a long prefill from a stuck request.")
+        steps.append(step(_AGAIN, "silence of that length tells a long prefill from a stuck request"))
     if any(not engine.gauges.known for engine in facts.engines):
-        steps.append("Start the engines with --enable-metrics: their queues would tell where requests are.")
+        mute = ", ".join(str(engine.pid) for engine in facts.engines if not engine.gauges.known)
+        steps.append(f"Start pid {mute} with --enable-metrics: its queues would tell where requests are.")
     if facts.group is None and facts.stuck:
-        steps.append("Name the client that matters with --client PID or ADDR.")
+        client = next((str(c.pid or c.address) for c in facts.clients if c.stuck), "ADDR")
+        steps.append(step(f"freezeframe snap --client {shlex.quote(client)}", "names the client that matters"))
     if not facts.routers and not facts.engines:
-        steps.append("Name a process with --pid PID, or give its role in the agent's configuration: [[roles]].")
-    return tuple(steps) or ("Take another snapshot in 10 s: what has not moved in between is stuck.",)
+        steps.append(
+            step(
+                "ss -tlnp",
+                "what listens: name it with snap --pid PID, or give it a role in the configuration: [[roles]]",
+            )
+        )
+    return tuple(steps) or (step(_AGAIN, "what has not moved in between is stuck"),)
 
 
 def _missing(outcome: Outcome) -> bool:

@@ -17,6 +17,7 @@ from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import has_work, leg_kind, sends_both_legs, sockets_seen, stalled
+from freezeframe.judge.verdicts._steps import ask, known, restart
 from freezeframe.judge.verdicts._words import count, evidence, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -55,8 +56,18 @@ def _router(facts: Facts, router: int) -> Verdict | None:
             ),
         ),
         next_steps=(
-            "See the engines' running requests fall when the router is restarted: it drops them with its connections.",
-            "sglang-router 0.3.2 notices a client that left in mid-stream only at the next chunk.",
+            *(
+                ask(
+                    facts,
+                    engine.pid,
+                    "/metrics",
+                    "requests that run for nobody",
+                    pattern="num_running|num_requests_running",
+                )
+                for engine in facts.engines[:2]
+            ),
+            restart(facts, router, "drops them with its connections"),
+            known("a cancel that is not passed on: sglang-router 0.3.2 notices it only at the next chunk"),
         ),
     )
 

@@ -37,6 +37,8 @@ class Item:
     ref: str = ""
     # Lines under it.
     details: tuple[str, ...] = ()
+    # A command under it, to copy; never wrapped. Empty when there is none.
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

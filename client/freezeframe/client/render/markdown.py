@@ -61,7 +61,15 @@ def _block(block: Block) -> str:
 def _item(item: Item, bullet: str) -> str:
     ref = f" (`{clean(item.ref).replace('`', '')}`)" if item.ref else ""
     details = "".join(f"\n{' ' * len(bullet)}- {_plain(detail)}" for detail in item.details)
-    return f"{bullet}{_plain(item.text)}{ref}{details}"
+    command = f"\n{' ' * len(bullet)}{_code(item.command)}" if item.command else ""
+    return f"{bullet}{_plain(item.text)}{ref}{details}{command}"
+
+
+def _code(command: str) -> str:
+    """Spell a command as code; one that has backquotes needs longer ones around it."""
+    text = clean(command)
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+    return f"{fence} {text} {fence}" if len(fence) > 1 else f"{fence}{text}{fence}"
 
 
 def _hop(hop: PathHop) -> str:

@@ -108,7 +108,7 @@ def _item(item: Item, bullet: str, style: Style, indent: str) -> list[str]:
         lines[-1] = lines[-1].removesuffix(ref) + style.paint(ref, Tone.QUIET)
     for detail in item.details:
         lines += _wrap(clean(detail), style, rest, rest + _GAP)
-    return lines
+    return [*lines, rest + clean(item.command)] if item.command else lines
 
 
 def _path(path: Path, style: Style, indent: str) -> list[str]:

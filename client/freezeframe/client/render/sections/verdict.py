@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from freezeframe.client.render import units
@@ -23,6 +24,7 @@ from freezeframe.client.render.sections.contract import Snapshot, item
 from freezeframe.client.render.values import NOTHING, enum_name, optional, pid, pids
 from freezeframe.v1 import verdict_pb2
 
+_FILE = re.compile(r"\bFILE\b")
 # Codes that accuse nobody.
 CALM = ("NOT_STUCK", "IDLE")
 _DOUBTFUL = ("UNDETERMINED", "UNSPECIFIED")
@@ -191,9 +193,19 @@ def _unseen(snapshot: Snapshot) -> Section:
 
 
 def _next(snapshot: Snapshot, file: str | None) -> tuple[Block, ...]:
-    steps = tuple(item(step) for step in snapshot.verdict.next_steps)
+    steps = tuple(_step(step, file) for step in snapshot.verdict.next_steps)
     bullets = (Bullets(items=steps, numbered=True),) if steps else ()
     return (*bullets, Commands(commands=commands(snapshot, file))) if file else bullets
+
+
+def _step(step: str, file: str | None) -> Item:
+    """Lay a step out, which is "COMMAND  # WHY" or a sentence; FILE in a command is the snapshot's."""
+    command, mark, why = step.partition("  # ")
+    if not mark:
+        return item(step)
+    if file is not None:
+        command = _FILE.sub(lambda _: shlex.quote(file), command)
+    return Item(text=why, command=command)
 
 
 def commands(snapshot: Snapshot, file: str) -> tuple[str, str]:
