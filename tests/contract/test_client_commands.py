@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from freezeframe.client import cli as command_line
 from freezeframe.client import hosts
 from freezeframe.client.cli import COMMANDS, cli
+from freezeframe.client.render import budget
 from freezeframe.judge import file
 from freezeframe.v1 import service_pb2, snapshot_pb2, verdict_pb2
 from tests.support.canned_agent import Script, canned_agent, done_of, step
@@ -256,7 +257,7 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
         (("snap", "--window", "nan"), "is not a number of seconds"),
         (("snap", "--window", "-1"), "is not in the range"),
         (("snap", "--deadline", "0"), "is not in the range"),
-        (("snap", "--output", "json", "--budget", "100"), "--budget cuts text"),
+        (("snap", "--output", "json", "--budget", "100"), "--budget cuts text and Markdown"),
         (("show", "x.ffz", "nosuch"), "is not one of"),
         (("--output", "xml", "list"), "is not one of"),
         (("nosuch",), "No such command"),
@@ -546,6 +547,18 @@ def test_diff_in_every_form() -> None:
     )
     shown = json.loads(run("--output", "json", "diff", "a.ffz", "b.ffz").stdout)
     assert (shown["nothing_moved"], shown["still"], shown["request_counts"]["same"]) == (True, 30, 60)
+
+
+def test_a_budget_holds_for_snap_show_and_diff(address: str) -> None:
+    two_files()
+    Path("c.ffz").write_bytes(story_bytes())
+    for arguments in (("snap", address, "-o", "s.ffz"), ("show", "c.ffz", "all"), ("diff", "a.ffz", "b.ffz")):
+        for output in ("text", "markdown"):
+            cut = run(*arguments, "--output", output, "--budget", "220").stdout
+            assert 0 < budget.tokens(cut) <= 220
+            assert "\nCut to fit the budget: " in cut
+    for output in ("json", "brief"):
+        assert run("diff", "a.ffz", "b.ffz", "--output", output, "--budget", "220").exit_code == 2
 
 
 def test_diff_refuses_two_hosts_and_what_it_cannot_read() -> None:

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from freezeframe.client.cli.show import SECTIONS
-from freezeframe.client.render import brief, markdown, sections, text, whereabouts
+from freezeframe.client.render import brief, budget, markdown, sections, text, whereabouts
 from freezeframe.client.render import json as render_json
-from freezeframe.client.render.document import Column, Lines, Paragraph, Section, Table
+from freezeframe.client.render.document import Bullets, Column, Item, Lines, Paragraph, Section, Table
 from freezeframe.client.render.sections import records, stacks, verdict
 from freezeframe.client.render.style import Style
 from freezeframe.v1 import snapshot_pb2, verdict_pb2
@@ -262,17 +262,56 @@ def test_json_of_several_hosts_is_an_array() -> None:
     assert [each["meta"]["host"] for each in json.loads("".join(pieces))] == ["gpu-07", "gpu-07"]
 
 
-def test_a_budget_keeps_the_head_and_says_what_it_cut() -> None:
+def lay_out(layout: str, pages: tuple[Section, ...], tokens: int | None) -> str:
+    return markdown.render(pages, tokens) if layout == "markdown" else text.render(pages, Style(), tokens)
+
+
+@pytest.mark.parametrize("layout", ["text", "markdown"])
+def test_a_budget_keeps_the_head_and_says_what_it_cut(layout: str) -> None:
     pages = verdict.sections(story(), "gpu-07.ffz")
-    whole = text.render(pages, Style())
-    assert text.render(pages, Style(), 10_000) == whole
-    for tokens in (100, 200, 300):
-        cut = text.render(pages, Style(), tokens)
-        assert cut.startswith("ROUTER_DUAL_LEG   high confidence   router pid 4711\nThe router holds 30 requests")
-        assert "client 30 ▸ [router 30] ▸ prefill 30 ▸ decode 0\n" in cut
-        assert len(cut) <= max(tokens * 3.5, 260) + 110
-        assert cut.splitlines()[-1].startswith("Cut to fit the budget: ")
-    assert "not seen" in text.render(pages, Style(), 400).splitlines()[-1]
+    whole = lay_out(layout, pages, None)
+    assert lay_out(layout, pages, 10_000) == whole
+    for tokens in (200, 300, 500):
+        cut = lay_out(layout, pages, tokens)
+        assert cut.startswith(whole.partition("Evidence")[0].rstrip("# \n"))
+        assert budget.tokens(cut) <= tokens
+        assert "\nCut to fit the budget: " in cut
+    # The least is the verdict itself, and what is missing.
+    least = " ".join(lay_out(layout, pages, 50).split())
+    assert least.endswith("left out: evidence, ruled out, who sent what, stands too, not seen, next, host and time.")
+
+
+@pytest.mark.parametrize("layout", ["text", "markdown"])
+def test_a_budget_cuts_by_importance(layout: str) -> None:
+    pages = sections.build(story(), ("verdict", "sockets", "python"), "gpu-07.ffz", why=False)
+    order = ["Evidence", "Ruled out", "Who sent what", "Not seen", "Next", "Sockets", "Python stacks"]
+    shown = []
+    for tokens in range(200, 2500, 50):
+        cut = lay_out(layout, pages, tokens)
+        assert budget.tokens(cut) <= tokens
+        shown.append([title for title in order if f"{title}\n" in cut])
+        said = " ".join(cut.partition("Cut to fit the budget:")[2].split()).partition("left out: ")[2]
+        left = {title for title in order if title.lower() in said}
+        assert left == set(order) - set(shown[-1])
+    assert shown[-1] == order
+    # What matters more came in first, and nothing went again.
+    arrived = [next(number for number, titles in enumerate(shown) if title in titles) for title in order]
+    assert arrived == sorted(arrived)
+
+
+def test_a_list_that_is_cut_says_how_much_of_it_is_there() -> None:
+    items = tuple(Item(text=f"fact {number} of many, with an address 127.0.0.1:{number}") for number in range(40))
+    pages = (Section(title="", blocks=(Paragraph(text="X"),)), Section(title="Evidence", blocks=(Bullets(items=items),),
+        priority=1))  # fmt: skip
+    cut = markdown.render(pages, 200)
+    assert cut == markdown.render(pages, 200)
+    count = cut.count("\n- fact")
+    assert 0 < count < 40
+    assert cut.endswith(f"Cut to fit the budget: evidence ({count} of 40 shown).\n")
+
+
+def test_tokens_are_estimated_as_documented() -> None:
+    assert [budget.tokens(each) for each in ("", "abc", "abcd", "▸", "a▸b▸")] == [0, 1, 2, 1, 3]
 
 
 def test_colour_wraps_clean_text_only() -> None:

@@ -78,6 +78,19 @@ def trust_option(function: F) -> F:
     )(function)
 
 
+def budget_option(function: F) -> F:
+    """Add --budget TOKENS."""
+    return click.option(
+        "--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut text or Markdown to about so many tokens."
+    )(function)
+
+
+def check_budget(settings: Settings, budget: int | None) -> None:
+    """Refuse a budget for what is never cut. Raises UsageError."""
+    if budget is not None and settings.output not in {"text", "markdown"}:
+        raise click.UsageError("--budget cuts text and Markdown: use it with --output text or markdown")
+
+
 class Seconds(click.FloatRange):
     """A number of seconds, up to an hour."""
 

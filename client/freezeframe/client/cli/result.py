@@ -88,10 +88,12 @@ def display(
         sections.build(snapshot, names or ("verdict",), path, why=why, explanation=each)
         for snapshot, each in zip(snapshots, explanations, strict=True)
     ]
+    # A fleet's hosts share it.
+    share = budget // len(pages) if budget is not None and pages else budget
     if settings.output == "markdown":
-        emit((markdown.render(page) for page in pages), utf8=True)
+        emit((markdown.render(page, share) for page in pages), utf8=True)
     else:
-        emit(text.render(page, style, budget) for page in pages)
+        emit(text.render(page, style, share) for page in pages)
 
 
 def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:

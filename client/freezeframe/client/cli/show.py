@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from freezeframe.client.cli.common import with_settings
+from freezeframe.client.cli.common import budget_option, check_budget, with_settings
 from freezeframe.client.settings import Settings, complain
 
 # As `render.sections` lists them, which a test checks; spelled here because that module needs protobuf.
@@ -18,7 +18,7 @@ SECTIONS = (
 @click.argument("file", type=click.Path())
 @click.argument("sections", nargs=-1, type=click.Choice((*SECTIONS, "all")), metavar="[SECTION]...")
 @click.option("--why", is_flag=True, help="The chain: records, facts, rules that stand or nearly do.")
-@click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
+@budget_option
 @with_settings
 def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool, budget: int | None) -> None:
     """Show a snapshot FILE: its verdict, or the sections named ("all": every one).
@@ -26,8 +26,7 @@ def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool,
     Sections: verdict findings hops processes requests sockets python asyncio native locks ranks profile gpus metrics
     logs kernel host outcomes history.
     """
-    if budget is not None and settings.output != "text":
-        raise click.UsageError("--budget cuts text: use it with --output text")
+    check_budget(settings, budget)
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED, display  # noqa: PLC0415
 

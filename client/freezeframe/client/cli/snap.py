@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from freezeframe.client.cli.common import OutFile, Seconds, Text, trust_option, with_settings
+from freezeframe.client.cli.common import (
+    OutFile,
+    Seconds,
+    Text,
+    budget_option,
+    check_budget,
+    trust_option,
+    with_settings,
+)
 from freezeframe.client.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
 @click.option("-o", "--out", "out", type=OutFile(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
 @click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
 @click.option("--fail-on-stuck", is_flag=True, help="Exit with 10 when the verdict is that something is stuck.")
-@click.option("--budget", type=click.IntRange(50), metavar="TOKENS", help="Cut the text to about so many tokens.")
+@budget_option
 @trust_option
 @with_settings
 def command(
@@ -102,8 +110,7 @@ def command(
         raise click.UsageError("this version captures one host at a time")
     if embedded and hosts:
         raise click.UsageError("--embedded captures this machine: leave HOST out")
-    if budget is not None and settings.output != "text":
-        raise click.UsageError("--budget cuts text: use it with --output text")
+    check_budget(settings, budget)
     # Imported here: grpc and protobuf cost start-up time that other commands need not pay.
     from freezeframe.client import agents  # noqa: PLC0415
 

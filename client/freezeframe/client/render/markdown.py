@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from freezeframe.client.render import budget
 from freezeframe.client.render.document import (
     Block,
     Bullets,
@@ -25,8 +26,10 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|~#@]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _EMPHASIS = {Tone.STRONG: "**", Tone.GOOD: "**", Tone.BAD: "**", Tone.DOUBT: "**"}
 
 
-def render(sections: Sequence[Section]) -> str:
-    """Lay out `sections`."""
+def render(sections: Sequence[Section], budget_tokens: int | None = None) -> str:
+    """Lay out `sections`; under a budget the least important are cut or left out, and it is said which."""
+    if budget_tokens is not None:
+        sections = budget.within(sections, lambda section: "\n\n".join(_section(section)), budget_tokens)
     return "\n\n".join("\n\n".join(_section(section)) for section in sections if section.blocks) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from freezeframe.client.render import budget
 from freezeframe.client.render.document import (
     Block,
     Bullets,
@@ -22,45 +23,16 @@ from freezeframe.client.render.document import (
 from freezeframe.client.render.guard import clean, columns
 from freezeframe.client.render.style import Style
 
-# Tokens of the models people use, of English with numbers and paths.
-_CHARACTERS_PER_TOKEN = 3.5
 _GAP = "  "
 _LEAST_COLUMN = 8
 
 
 def render(sections: Sequence[Section], style: Style, budget_tokens: int | None = None) -> str:
     """Lay out `sections`; under a budget the least important are cut or left out, and it is said which."""
-    laid = [_section(section, style) for section in sections]
     if budget_tokens is not None:
-        laid = _within(laid, sections, style, int(budget_tokens * _CHARACTERS_PER_TOKEN))
+        sections = budget.within(sections, lambda section: "\n".join(_section(section, style)), budget_tokens)
+    laid = [_section(section, style) for section in sections]
     return "\n\n".join("\n".join(lines) for lines in laid if lines) + "\n"
-
-
-def _within(laid: list[list[str]], sections: Sequence[Section], style: Style, room: int) -> list[list[str]]:
-    kept: dict[int, list[str]] = {}
-    cut: list[str] = []
-    for index in sorted(range(len(laid)), key=lambda each: sections[each].priority):
-        lines = laid[index]
-        fitting = lines if sections[index].priority == 0 else _fitting(lines, room)
-        if len(fitting) < len(lines):
-            cut.append(clean(sections[index].title).lower() or "the head")
-        if fitting:
-            kept[index] = fitting
-            room -= sum(len(line) + 1 for line in fitting) + 1
-    result = [kept[index] for index in sorted(kept)]
-    if cut:
-        result.append([style.paint(f"Cut to fit the budget: {', '.join(cut)}.", Tone.QUIET)])
-    return result
-
-
-def _fitting(lines: list[str], room: int) -> list[str]:
-    used = 0
-    for number, line in enumerate(lines):
-        used += len(line) + 1
-        if used > room:
-            # A title with nothing under it says nothing.
-            return lines[:number] if number > 1 else []
-    return lines
 
 
 def _section(section: Section, style: Style) -> list[str]:

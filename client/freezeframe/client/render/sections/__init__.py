@@ -133,6 +133,9 @@ SECTIONS: tuple[SectionKind, ...] = (
     ),
 )
 
+# Under a budget the verdict's page, and the chain behind it, come first.
+_AFTER_THE_VERDICT = 10
+
 _BY_NAME = {kind.name: kind for kind in SECTIONS}
 
 
@@ -152,7 +155,11 @@ def build(
             pages += why_sections.sections(explanation, snapshot) if explanation is not None else ()
         else:
             kind = _BY_NAME[name]
-            pages.append(Section(title=kind.title, blocks=kind.build(snapshot) or empty(kind, snapshot), priority=1))
+            pages.append(
+                Section(
+                    title=kind.title, blocks=kind.build(snapshot) or empty(kind, snapshot), priority=_AFTER_THE_VERDICT
+                )
+            )
     return tuple(pages)
 
 

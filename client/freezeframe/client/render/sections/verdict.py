@@ -64,11 +64,11 @@ def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) 
         Section(title="", blocks=_head(verdict)),
         Section(title="", blocks=(*_path(snapshot), *_oldest(snapshot))),
         _bullets("Evidence", [_evidence(each, snapshot, why=why) for each in verdict.evidence], 1),
-        _bullets("Ruled out", [_ruled_out(each, snapshot, why=why) for each in verdict.ruled_out], 3),
-        Section(title="Who sent what", blocks=_attribution(verdict), priority=2),
-        _bullets("Stands too", [_other(each) for each in snapshot.findings[1:]], 4),
+        _bullets("Ruled out", [_ruled_out(each, snapshot, why=why) for each in verdict.ruled_out], 2),
+        Section(title="Who sent what", blocks=_attribution(verdict), priority=3),
+        _bullets("Stands too", [_other(each) for each in snapshot.findings[1:]], 6),
         _unseen(snapshot),
-        Section(title="Next", blocks=_next(snapshot, file), priority=2),
+        Section(title="Next", blocks=_next(snapshot, file), priority=5),
         _about(snapshot),
     )
 
@@ -189,11 +189,13 @@ def _unseen(snapshot: Snapshot) -> Section:
         items.append(item(f"{outcome.collector} {status}{detail}", f"outcomes[{index}]", hint))
     # An unknown that names a collector above says the same again.
     items += [item(text) for text in snapshot.verdict.unknowns if not any(name in text for name in named)]
-    return _bullets("Not seen", items, 5)
+    return _bullets("Not seen", items, 4)
 
 
 def _next(snapshot: Snapshot, file: str | None) -> tuple[Block, ...]:
-    steps = tuple(_step(step, file) for step in snapshot.verdict.next_steps)
+    # Without a file there is nothing to show again.
+    usable = [step for step in snapshot.verdict.next_steps if file or not _FILE.search(step.partition("  # ")[0])]
+    steps = tuple(_step(step, file) for step in usable)
     bullets = (Bullets(items=steps, numbered=True),) if steps else ()
     return (*bullets, Commands(commands=commands(snapshot, file))) if file else bullets
 
@@ -233,4 +235,4 @@ def _about(snapshot: Snapshot) -> Section:
         f"note: {meta.note}" if meta.note else "",
     ]
     text = ", ".join(part for part in parts if part)
-    return Section(title="", blocks=(Paragraph(text=text, tone=Tone.QUIET),), priority=4)
+    return Section(title="", blocks=(Paragraph(text=text, tone=Tone.QUIET),), priority=6)

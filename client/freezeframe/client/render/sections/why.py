@@ -19,10 +19,10 @@ def sections(explanation: Explanation, snapshot: Snapshot) -> tuple[Section, ...
     near = tuple(_near(each) for each in explanation.near)
     nobody: tuple[Block, ...] = (Paragraph(text="No rule lacks one thing alone."),)
     return (
-        Section(title="Facts", blocks=(Bullets(items=facts),), priority=4),
-        Section(title="Rules that stand", blocks=_fired(explanation, snapshot), priority=3),
-        Section(title="Rules that are near", blocks=(Bullets(items=near),) if near else nobody, priority=3),
-        Section(title="Rules that do not stand", blocks=(Paragraph(text=_silent(explanation)),), priority=5),
+        Section(title="Facts", blocks=(Bullets(items=facts),), priority=8),
+        Section(title="Rules that stand", blocks=_fired(explanation, snapshot), priority=7),
+        Section(title="Rules that are near", blocks=(Bullets(items=near),) if near else nobody, priority=7),
+        Section(title="Rules that do not stand", blocks=(Paragraph(text=_silent(explanation)),), priority=9),
     )
 
 
