@@ -1,6 +1,7 @@
 """What each wedge has to be called, per router, and who holds.
 
-A holder is "router", "harness", or a process of an engine ("decode.http"); "decode" is all of that engine's.
+A holder is "router", "harness", or a process of an engine ("decode.http"); "decode" is all of that engine's,
+"schedulers" are those of all engines.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Expected:
             return []
         if self.holder in {"router", "harness"}:
             return [getattr(pids, self.holder)]
+        if self.holder == "schedulers":
+            return sorted(engine.scheduler for engine in pids.engines.values())
         name, _, part = self.holder.partition(".")
         engine = pids.engines[name]
         whole = sorted((engine.http, engine.scheduler, engine.detokenizer))
@@ -58,6 +61,7 @@ TABLE: Mapping[str, dict[str, Expected]] = {
     "scheduler-queue": _both("SCHEDULER_QUEUE", "prefill.scheduler"),
     "scheduler-stopped": _both("PROCESS_STOPPED", "decode.scheduler"),
     "scheduler-dead": _both("PROCESS_DEAD", "decode.scheduler"),
+    "pd-bootstrap": _both("PD_BOOTSTRAP", "schedulers"),
     "stream-stalls-after-5-tokens": _both("DECODE_STALLED", "decode.scheduler"),
     "router-stopped": _both("PROCESS_STOPPED", "router"),
     # What smg lets wait, sglang-router refuses until all of it has gone to the silent engine.

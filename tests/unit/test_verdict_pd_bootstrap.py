@@ -70,6 +70,16 @@ def test_lookalike_decode_keeps_them_in_its_http_layer() -> None:
     assert (verdict.code, verdict.holder_pids) == (Code.ENGINE_HANDOFF, (decode.http,))
 
 
+def test_lookalike_on_a_busy_host_its_loop_turns_so_slowly_that_it_seems_to_sleep() -> None:
+    """SGLang's idle sleep has the same frames; what it said within the window speaks against it."""
+    scene, prefill, _ = both_have_them({"bootstrap": 30}, {"prealloc": 30})
+    scene.sleeps(prefill.scheduler)
+    assert scene.verdict().code is Code.PD_BOOTSTRAP
+    scene, prefill, _ = both_have_them({"bootstrap": 30}, {"prealloc": 30}, gauge_age_ms=4_000)
+    scene.sleeps(prefill.scheduler)
+    assert Code.PD_BOOTSTRAP not in codes(scene)
+
+
 def test_lookalike_a_stopped_scheduler() -> None:
     scene, _, decode = both_have_them({"bootstrap": 30}, {"prealloc": 30})
     scene.state(decode.scheduler, "T")

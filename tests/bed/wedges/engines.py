@@ -110,6 +110,26 @@ class SchedulerQueue(Wedge):
         return bool(self.engine(bed).scheduler(do="status")["num_queue_reqs"] >= bed.clients)
 
 
+class PdBootstrap(Wedge):
+    name = "pd-bootstrap"
+    about = "both schedulers have the requests, and prefill's does not read the handshakes of decode's"
+    disaggregated_only = True
+    settles_s = STALLED_S
+
+    def engine_name(self, bed: Bed) -> str | None:
+        return "prefill"
+
+    def enter(self, bed: Bed) -> None:
+        bed.engines["prefill"].scheduler(do="set", deaf=True, publish=True)
+        bed.engines["decode"].scheduler(do="set", publish=True)
+        bed.client("harness", do="run")
+
+    def in_force(self, bed: Bed, harness: dict[str, Any]) -> bool:
+        prefill = self.engine(bed).scheduler(do="status")["num_prefill_bootstrap_queue_reqs"]
+        decode = bed.engines["decode"].scheduler(do="status")["num_decode_transfer_queue_reqs"]
+        return bool(min(prefill, decode) >= bed.clients)
+
+
 class StreamStalls(Wedge):
     name = "stream-stalls-after-5-tokens"
     about = "a decode batch never ends, after 5 tokens of every answer"

@@ -38,7 +38,7 @@ def find_engines(
         gauges = read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
         streams = sum(c.streaming and c.server_pid in http for c in connections)
         wakes = _wakes(members, window_ms)
-        asleep = _asleep(members, python_threads, wakes)
+        asleep = _asleep(members, python_threads, wakes) and not _told_work(gauges, window_ms)
         # While anything comes out, two looks at one place are two batches.
         comes_out = bool(streams or gauges.tokens_delta)
         batch, batch_refs = ("", ()) if comes_out else _batch(members, python_threads)
@@ -133,6 +133,12 @@ def _asleep(members: Sequence[Process], python_threads: Sequence[PythonThread], 
     if wakes is None or wakes > RESTING_WAKES:
         return False
     return all(p.product == "sglang" and in_idle_sleep(p.pid, python_threads) for p in schedulers)
+
+
+def _told_work(gauges: Gauges, window_ms: float) -> bool:
+    """Whether its schedulers said within the window that they have something: on a busy host a loop turns slowly."""
+    of_now = gauges.age_ms is not None and gauges.age_ms < window_ms
+    return of_now and bool(gauges.running or gauges.waiting or gauges.handover)
 
 
 def _slept(process: Process, window_ms: float) -> bool:

@@ -7,7 +7,8 @@ leg that was never opened leaves the prefill leg waiting for ever, as in the rea
 
 Its own wedges, set through the control socket: ``hold`` (the waiting queue is never admitted), ``spin`` (the idle
 loop burns a core), ``prefill_s`` (seconds that a prefill batch takes, computed in chunks that each count tokens),
-``step_s`` (seconds that a decode batch takes), ``stall_after`` (tokens after which a decode batch never ends).
+``step_s`` (seconds that a decode batch takes), ``stall_after`` (tokens after which a decode batch never ends), ``deaf``
+(what a decode scheduler asks for is not read); and ``publish`` (its load is written to shared memory, too).
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class Scheduler:
         self.step_s = 0.0
         self.stall_after = 0
         self.stalled = False
+        self.deaf = False
+        self.load: Any = None
         self.released = threading.Event()
         self.loops = itertools.count()
         self.last_loop = 0
@@ -126,6 +129,8 @@ class Scheduler:
 
     def run_one_round(self) -> None:
         self.last_loop = next(self.loops)
+        if self.load is not None:
+            self.load.write(self.args.disaggregation_mode, self.queues())
         batch = self.get_next_batch_to_run()
         if batch is not None:
             self.run_batch(batch)
@@ -179,7 +184,7 @@ class Scheduler:
     def pop_bootstrapped(self) -> None:
         """Prefill: what a decode scheduler has asked for may be computed."""
         assert self.rooms_socket is not None
-        while True:
+        while not self.deaf:
             try:
                 peer, room = self.rooms_socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -329,7 +334,7 @@ class Scheduler:
         """Answer ``{"do": "set", ...}`` with any of the wedges, ``{"do": "clear"}`` or ``{"do": "status"}``."""
         if request["do"] == "clear":
             self.hold, self.spin, self.prefill_s = False, not self.args.sleep_on_idle, 0.0
-            self.step_s, self.stall_after = 0.0, 0
+            self.step_s, self.stall_after, self.deaf, self.load = 0.0, 0, False, None
             self.released.set()
         elif request["do"] == "set":
             self.released.clear()
@@ -338,6 +343,11 @@ class Scheduler:
             self.prefill_s = request.get("prefill_s", self.prefill_s)
             self.step_s = request.get("step_s", self.step_s)
             self.stall_after = request.get("stall_after", self.stall_after)
+            self.deaf = request.get("deaf", self.deaf)
+            if request.get("publish"):
+                from sglang.srt.managers.load_snapshot import ShmLoadSnapshotWriter  # noqa: PLC0415 - one wedge's
+
+                self.load = ShmLoadSnapshotWriter()
         return {
             "loops": self.last_loop,
             "hold": self.hold,
