@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -599,6 +600,18 @@ def test_diff_of_fleets_pairs_hosts_by_name() -> None:
     assert done.stderr.splitlines() == ["gpu-08 is in a.ffz alone", "gpu-09 is in b.ffz alone"]
 
 
+def test_mcp_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "freezeframe.client.mcp_server", raising=False)
+    for name in ("mcp", "mcp.server"):
+        monkeypatch.setitem(sys.modules, name, None)
+    done = run("mcp")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: the MCP server needs packages that are not installed: mcp.server\n"
+        "Hint: pip install 'freezeframe[mcp]'\n"
+    )
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script(shell: str) -> None:
     done = run("completion", shell)
@@ -637,7 +650,7 @@ def test_export_writes_what_viewers_read(tmp_path: Path) -> None:
 
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "diff", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "completion",
+        "snap", "show", "diff", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "mcp", "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

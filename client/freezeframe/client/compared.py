@@ -21,13 +21,18 @@ class Compared:
 
 def load(first: str, second: str) -> Compared:
     """Open and compare two files. Raises FileError, NotComparableError."""
-    opened = [files.load(path) for path in (first, second)]
+    return of((first, files.load(first)), (second, files.load(second)))
+
+
+def of(first: tuple[str, files.Opened], second: tuple[str, files.Opened]) -> Compared:
+    """Compare two opened files, each with its name. Raises NotComparableError."""
+    opened = [first[1], second[1]]
     given = [
         [
             compare.Given(snapshot=snapshot, file=path, lost=lost)
             for snapshot, lost in zip(each.snapshots, each.lost_sections, strict=True)
         ]
-        for path, each in zip((first, second), opened, strict=True)
+        for path, each in (first, second)
     ]
     pairs = compare.pairs(*given)
     both = {older.snapshot.meta.host for older, _ in pairs}

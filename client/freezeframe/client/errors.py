@@ -4,6 +4,7 @@ ClientError
 ├── HostError               2  a HOST that is no host this version can reach
 ├── ConfigError             2  a configuration file that cannot be used
 ├── BadRequestError         2  the agent says that the request asks for what cannot be
+├── McpExtraMissingError    2  the packages of the MCP server are not installed
 ├── NotComparableError      2  two snapshots that have nothing in common
 ├── AgentError              3  no answer from an agent
 │   ├── AgentNotThereError        nothing listens
@@ -59,6 +60,12 @@ class ConfigError(ClientError):
 
 class BadRequestError(ClientError):
     """The agent says that the request asks for what cannot be."""
+
+    exit_code = 2
+
+
+class McpExtraMissingError(ClientError):
+    """The packages of the MCP server are not installed."""
 
     exit_code = 2
 

@@ -10,7 +10,21 @@ from typing import Any
 
 import click
 
-from freezeframe.client.cli import completion, diff, doctor, export, get, pin, rm, show, snap, snapshots, watch, where
+from freezeframe.client.cli import (
+    completion,
+    diff,
+    doctor,
+    export,
+    get,
+    mcp,
+    pin,
+    rm,
+    show,
+    snap,
+    snapshots,
+    watch,
+    where,
+)
 from freezeframe.client.cli.common import Options, common_options
 from freezeframe.client.errors import ClientError, FileError, SaveError
 from freezeframe.client.settings import complain, discard_stdout, open_closed_streams
@@ -32,6 +46,7 @@ COMMANDS: tuple[click.Command, ...] = (
     pin.command,
     rm.command,
     doctor.command,
+    mcp.command,
     completion.command,
 )
 
