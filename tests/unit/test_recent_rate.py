@@ -49,3 +49,23 @@ def test_bytes_of_the_last_seconds_by_process_and_by_address() -> None:
 def test_nothing_is_claimed_of_time_before_the_recorder() -> None:
     found = rates(30_000.0, answers(*[60.0] * 30, pid=101, peer_pid=105))
     assert found["harness.py"] == (60.0, None)
+
+
+def test_tokens_of_a_stream_are_its_events_where_no_counter_tells_them() -> None:
+    def tokens(*series: Series) -> dict[str, float | None]:
+        scene = Scene()
+        router, engine = scene.router(), scene.engine()
+        harness, stray = scene.client(), scene.client("stray.py")
+        scene.owed(harness, router, 3, age_ms=70_000)
+        scene.streams(stray, engine)
+        history = History(series=series, interval_ms=1000.0)
+        judged = conclude(replace(scene.snapshot(), history=history, recorder=RecorderState(armed_ms=90_000.0))).verdict
+        assert judged is not None
+        return {each.client: each.tokens_per_s for each in judged.attribution}
+
+    def events(*values: float) -> Series:
+        return Series(kind="answer events", values=values, pid=102, peer_pid=106)
+
+    assert tokens(events(*[53.0] * 20)) == {"harness.py": None, "stray.py": 53.0}
+    assert tokens(events(*[53.0] * 20, *[0.0] * 10)) == {"harness.py": None, "stray.py": None}
+    assert tokens() == {"harness.py": None, "stray.py": None}

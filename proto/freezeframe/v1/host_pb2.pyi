@@ -559,7 +559,7 @@ class Series(google.protobuf.message.Message):
     PID_FIELD_NUMBER: builtins.int
     PEER_PID_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """What is sampled: "answer bytes", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
+    """What is sampled: "answer bytes", "answer events", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
     "running threads", "blocked threads", "pressure" (percent), "gauge", "tokens" (per second), "gpu use" (percent),
     "gpu power" (watts), "kernel" (events).
     """

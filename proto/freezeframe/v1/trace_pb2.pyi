@@ -25,6 +25,7 @@ class FutexWait(google.protobuf.message.Message):
     SINCE_MS_FIELD_NUMBER: builtins.int
     AT_LEAST_FIELD_NUMBER: builtins.int
     TIMED_FIELD_NUMBER: builtins.int
+    TIMEOUT_LEFT_MS_FIELD_NUMBER: builtins.int
     pid: builtins.int
     """Process."""
     tid: builtins.int
@@ -39,6 +40,8 @@ class FutexWait(google.protobuf.message.Message):
     """True when it may be longer: it began before the recorder was armed."""
     timed: builtins.bool
     """True when it ends by itself after some time."""
+    timeout_left_ms: builtins.float
+    """Time until then, milliseconds; absent when it does not, or when is not known."""
     def __init__(
         self,
         *,
@@ -49,10 +52,14 @@ class FutexWait(google.protobuf.message.Message):
         since_ms: builtins.float | None = ...,
         at_least: builtins.bool = ...,
         timed: builtins.bool = ...,
+        timeout_left_ms: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "since_ms", b"since_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "address", b"address", "at_least", b"at_least", "operation", b"operation", "pid", b"pid", "since_ms", b"since_ms", "tid", b"tid", "timed", b"timed"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "_timeout_left_ms", b"_timeout_left_ms", "since_ms", b"since_ms", "timeout_left_ms", b"timeout_left_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_since_ms", b"_since_ms", "_timeout_left_ms", b"_timeout_left_ms", "address", b"address", "at_least", b"at_least", "operation", b"operation", "pid", b"pid", "since_ms", b"since_ms", "tid", b"tid", "timed", b"timed", "timeout_left_ms", b"timeout_left_ms"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_since_ms", b"_since_ms"]) -> typing.Literal["since_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_timeout_left_ms", b"_timeout_left_ms"]) -> typing.Literal["timeout_left_ms"] | None: ...
 
 global___FutexWait = FutexWait
 

@@ -120,6 +120,13 @@ static __always_inline u32 read_tail(struct call *k) {
   return have;
 }
 
+/* Whether this is how a chunk ends that holds a server-sent event: an empty line, then the end of the chunk. What comes
+   next is another chunk, and no head. */
+static __always_inline bool ends_an_event(u64 tail) {
+  return (u32)(tail >> 32) == ('\n' | '\n' << 8 | '\r' << 16 | '\n' << 24) ||
+         (tail >> 16) == ('\r' | '\n' << 8 | '\r' << 16 | (u64)'\n' << 24 | (u64)'\r' << 32 | (u64)'\n' << 40);
+}
+
 /* Keep the last bytes of a call, which are in `tail`: of what is said only the signs that end a chunk. */
 static __always_inline void keep_tail(struct connection *c, struct call *k, u32 have) {
   u64 *tail = k->direction == IN ? &c->in_tail : &c->out_tail;
@@ -135,12 +142,10 @@ static __always_inline void keep_tail(struct connection *c, struct call *k, u32 
     if (sign != '\r' && sign != '\n' && sign != '0')
       said &= ~(0xffULL << i);
   }
-  *tail = have < TAIL_BYTES && have == k->bytes ? (*tail >> (8 * have & 63)) | said : said;
-}
-
-/* Whether this is how a chunk ends that holds a server-sent event. What comes next is another chunk: no head. */
-static __always_inline bool ends_an_event(u64 tail) {
-  return (u32)(tail >> 32) == ('\n' | '\n' << 8 | '\r' << 16 | '\n' << 24);
+  said = have < TAIL_BYTES && have == k->bytes ? (*tail >> (8 * have & 63)) | said : said;
+  *tail = said;
+  if (ends_an_event(said) && k->direction == (c->side == SERVER ? OUT : IN))
+    c->events++;
 }
 
 #endif

@@ -23,6 +23,34 @@ static __always_inline bool waits_for_futex(u32 operation) {
          operation == FUTEX_LOCK_PI2 || operation == FUTEX_WAIT_REQUEUE_PI;
 }
 
+#ifdef TYPED_REGISTERS
+
+static void *(*current_task)(void) = (void *)158;          /* bpf_get_current_task_btf, 5.11 */
+static u64 (*registers_of_task)(void *task) = (void *)175; /* bpf_task_pt_regs, 5.15 */
+struct timeout { u64 s, ns; };
+
+/* The timeout of the futex wait that the current thread is in, as it was given; 0 = none. */
+static __always_inline u64 timeout_of_wait(void) {
+  u64 saved = registers_of_task(current_task()), at;
+  struct timeout t = {};
+  if (REGISTER(ORIG_AX) != 202 || !waits_for_futex(FUTEX_OPERATION(REGISTER(SI))) || !(at = REGISTER(R10)))
+    return 0;
+  return bpf_probe_read_user(&t, sizeof(t), (void *)at) ? 0 : t.s * 1000000000 + t.ns;
+}
+
+#else
+
+static __always_inline u64 timeout_of_wait(void) {
+  return 0;
+}
+
+#endif
+
+static __always_inline void begins_to_wait(struct thread *t) {
+  t->off_ns = bpf_ktime_get_ns();
+  t->timeout_ns = timeout_of_wait();
+}
+
 static __always_inline void end_futex(u64 thread, struct registers *r, long ret) {
   u32 operation = FUTEX_OPERATION(r->si), tid = thread;
   struct futex key = {.address = r->di, .tgid = thread >> 32};

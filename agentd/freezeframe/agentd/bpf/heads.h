@@ -99,10 +99,11 @@ static __always_inline void fill_head(struct connection *c, struct call *k) {
     c->flags |= HEAD_GAP;
   if (k->small)
     return;
-  if (own && !k->left && k->bytes >= TAIL_BYTES) {
-    u32 at = h->length - TAIL_BYTES;
-    FORGET(at);
-    __builtin_memcpy(&k->tail, h->bytes + (at & (HEAD_BYTES - 1)), TAIL_BYTES);
+  /* Its end is in the head as well. */
+  u32 end = own && !k->left && k->bytes >= TAIL_BYTES ? h->length - TAIL_BYTES : HEAD_BYTES + HEAD_PIECE;
+  FORGET(end);
+  if (end <= HEAD_BYTES + HEAD_PIECE - TAIL_BYTES) {
+    __builtin_memcpy(&k->tail, h->bytes + end, TAIL_BYTES);
     have = TAIL_BYTES;
   } else {
     have = read_tail(k);

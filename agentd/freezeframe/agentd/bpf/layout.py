@@ -101,6 +101,7 @@ class Connection(NamedTuple):
     streams_opened: int
     streams_closed: int
     answers: int
+    events: int
 
 
 class Stream(NamedTuple):
@@ -123,14 +124,14 @@ class FutexState(NamedTuple):
 
 
 SOCKET_EVENT = struct.Struct("=QII16s16sHHHxx")
-THREAD = struct.Struct("=QI4x")
+THREAD = struct.Struct("=QQI4x")
 FUTEX = struct.Struct("=QI4x")
 FUTEX_STATE = struct.Struct("=QQQQQ")
 WAKERS = struct.Struct("=IIII")
 WATCH = struct.Struct("=QQQQQiIII")
 DESCRIPTOR = struct.Struct("=II")
 REFERENCE = struct.Struct("=QQQ")
-CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIII64x")
+CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIIII4x64x")
 HEAD = struct.Struct("=QIII4x")
 HEAD_SIZE = HEAD.size + HEAD_BYTES + HEAD_PIECE
 STREAM = struct.Struct("=QQ")

@@ -304,22 +304,10 @@ static __always_inline bool matters(u64 number) {
 
 #ifndef FROM_TRACEPOINTS
 
-#ifdef TYPED_REGISTERS
-/* The verifier knows what args[0] points to, and checks each field's place. */
-#define REGISTER(at) (*(volatile u64 *)(saved + R10_IN_PT_REGS + 8 * (at)))
-#else
-static __always_inline u64 saved_register(u64 saved, u32 at) {
-  u64 value = 0;
-  bpf_probe_read_kernel(&value, sizeof(value), (void *)(saved + R10_IN_PT_REGS + 8 * at));
-  return value;
-}
-#define REGISTER(at) saved_register(saved, at)
-#endif
-
 int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
   u64 saved = ctx->args[0];
   struct registers r;
-  r.orig_ax = REGISTER(8);
+  r.orig_ax = REGISTER(ORIG_AX);
   /* First of all: most calls are none of ours. */
   if (!matters(r.orig_ax))
     return 0;
@@ -329,10 +317,10 @@ int on_sys_exit(struct bpf_raw_tracepoint_args *ctx) {
     return 0;
   long ret = (long)ctx->args[1];
 #ifdef TYPED_REGISTERS
-  r.r10 = REGISTER(0);
-  r.dx = REGISTER(5);
-  r.si = REGISTER(6);
-  r.di = REGISTER(7);
+  r.r10 = REGISTER(R10);
+  r.dx = REGISTER(DX);
+  r.si = REGISTER(SI);
+  r.di = REGISTER(DI);
 #else
   bpf_probe_read_kernel(&r, sizeof(r), (void *)(saved + R10_IN_PT_REGS));
 #endif
@@ -432,12 +420,12 @@ int on_switch(struct bpf_raw_tracepoint_args *ctx) {
   u32 tgid = id >> 32, tid = id;
   if (ctx->args[0] /* preempted */ || !watched.lookup(&tgid))
     return 0;
-  struct thread *t = threads.lookup(&tid);
+  struct thread first = {.tgid = tgid}, *t = threads.lookup(&tid);
   if (t) {
-    t->off_ns = bpf_ktime_get_ns();
+    begins_to_wait(t);
     return 0;
   }
-  struct thread first = {.off_ns = bpf_ktime_get_ns(), .tgid = tgid};
+  begins_to_wait(&first);
   threads.update(&tid, &first);
   return 0;
 }

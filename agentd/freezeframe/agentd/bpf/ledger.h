@@ -100,6 +100,8 @@ struct connection {
   u32 streams_opened;
   u32 streams_closed;
   u32 answers; /* answers since the current request began */
+  u32 events;  /* calls of the answer's direction that ended with a server-sent event */
+  u32 pad2;
   u8 frame[64];    /* HTTP/2, 32 per direction: the frame header so far */
 };
 
@@ -128,7 +130,8 @@ struct stream_state {
 
 /* One thread of a watched process. */
 struct thread {
-  u64 off_ns; /* when it last left its CPU by itself, that is, began to wait */
+  u64 off_ns;     /* when it last left its CPU by itself, that is, began to wait */
+  u64 timeout_ns; /* of the futex wait that it is in, as it was given, by its operation: a time or a moment; 0 = none */
   u32 tgid;
   u32 pad;
 };

@@ -4,7 +4,8 @@ Reads /proc/PID/task/TID/syscall for the wait in progress (address, operation, w
 recorder when the thread left its CPU, and what went on at each address (eBPF on futex calls and context switches of
 processes with connections). A wait that began before the recorder was armed has an age of "at least" the recorder's;
 without a recorder waits have no age. Privilege: CAP_SYS_PTRACE; that of the recorder (CAP_BPF, CAP_PERFMON). Cost: one
-question, and 10 microseconds per thread. Cannot see: futex_waitv, spinning before a wait, how long a timeout is.
+question, and 10 microseconds per thread. Cannot see: futex_waitv, spinning before a wait; how much of a timeout is left
+where the wait began before the recorder was armed, or the kernel does not tell its types (BTF).
 
 Records hold: FutexWait of the targets; FutexAddress of those with the longest total wait.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
 from freezeframe.agentd.host import Host, recorder
@@ -24,7 +25,15 @@ _TIMEOUT_S = 3.0
 _BATCH = 1000
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
 _OPERATIONS = {0: "wait", 6: "lock_pi", 9: "wait_bitset", 11: "wait_requeue_pi", 13: "lock_pi2"}
-_OPERATION_BITS = 127
+_OPERATION_BITS, _CLOCK_REALTIME = 127, 256
+_WAIT, _LOCK_PI = 0, 6
+
+
+class _Clocks(NamedTuple):
+    """One moment, as two clocks tell it."""
+
+    monotonic_ns: int
+    real_ns: int
 
 
 def collect(job: Job, host: Host, report: Report) -> None:
@@ -41,15 +50,23 @@ def collect(job: Job, host: Host, report: Report) -> None:
     except recorder.RecorderError as error:
         missing = error
     pids = {target.pid for target in job.targets}
-    waited = {tid: max(0.0, (now_ns - off_ns) / 1e6) for tid, off_ns in records["switched_out"]}
+    switched_out = {tid: (off_ns, timeout_ns) for tid, off_ns, timeout_ns in records["switched_out"]}
+    clocks = _Clocks(monotonic_ns=now_ns, real_ns=int(host.clock.wall() * 1e9))
     waits: list[FutexWait] = []
     for target in job.targets:
         report.doing(f"reading {host.proc(target.pid, 'task')}")
         for tid in _threads(host, target.pid):
-            wait = _wait(host, target.pid, tid)
-            if wait is not None:
-                since_ms = waited.get(tid, armed_ms)
-                waits.append(replace(wait, since_ms=since_ms, at_least=since_ms is not None and tid not in waited))
+            found = _wait(host, target.pid, tid)
+            if found is None:
+                continue
+            wait, operation = found
+            if tid in switched_out:
+                off_ns, timeout_ns = switched_out[tid]
+                left_ms = _left_ms(operation, off_ns, timeout_ns, clocks) if wait.timed and timeout_ns else None
+                since_ms = max(0.0, (now_ns - off_ns) / 1e6)
+                waits.append(replace(wait, since_ms=since_ms, timeout_left_ms=left_ms))
+            else:
+                waits.append(replace(wait, since_ms=armed_ms, at_least=armed_ms is not None))
         report.done(target.pid)
     waiters: dict[tuple[int, str], int] = {}
     for each in waits:
@@ -84,8 +101,20 @@ def _threads(host: Host, pid: int) -> list[int]:
         return []
 
 
-def _wait(host: Host, pid: int, tid: int) -> FutexWait | None:
-    """Give the wait that a thread is in; None when it is in none."""
+def _left_ms(operation: int, off_ns: int, timeout_ns: int, clocks: _Clocks) -> float:
+    """Time until a wait ends by itself; `timeout_ns` is what futex(2) was given: a time or, by operation, a moment."""
+    what = operation & _OPERATION_BITS
+    if what == _WAIT:
+        left_ns = off_ns + timeout_ns - clocks.monotonic_ns
+    elif what == _LOCK_PI or operation & _CLOCK_REALTIME:
+        left_ns = timeout_ns - clocks.real_ns
+    else:
+        left_ns = timeout_ns - clocks.monotonic_ns
+    return max(0.0, left_ns / 1e6)
+
+
+def _wait(host: Host, pid: int, tid: int) -> tuple[FutexWait, int] | None:
+    """Give the wait that a thread is in, and its operation with all bits; None when it is in none."""
     try:
         with open(host.proc(pid, "task", tid, "syscall"), encoding="ascii") as stream:
             words = stream.read().split()
@@ -93,16 +122,12 @@ def _wait(host: Host, pid: int, tid: int) -> FutexWait | None:
         return None
     if words[:1] != [str(_FUTEX)]:
         return None
-    operation = int(words[2], 16) & _OPERATION_BITS
-    if operation not in _OPERATIONS:
+    operation = int(words[2], 16)
+    name = _OPERATIONS.get(operation & _OPERATION_BITS)
+    if name is None:
         return None
-    return FutexWait(
-        pid=pid,
-        tid=tid,
-        address=f"{int(words[1], 16):x}",
-        operation=_OPERATIONS[operation],
-        timed=int(words[4], 16) != 0,
-    )
+    address, timed = f"{int(words[1], 16):x}", int(words[4], 16) != 0
+    return FutexWait(pid=pid, tid=tid, address=address, operation=name, timed=timed), operation
 
 
 TRACE_FUTEX = Collector(

@@ -40,13 +40,17 @@ class Futexes:
         self._threads = loaded.maps["threads"]
         self._futexes = loaded.maps["futexes"]
 
-    def switched_out(self) -> dict[int, int]:
-        """Thread -> when it last left its CPU by itself, CLOCK_MONOTONIC nanoseconds; it may run again."""
+    def switched_out(self) -> dict[int, tuple[int, int]]:
+        """Thread -> when it last left its CPU by itself, CLOCK_MONOTONIC nanoseconds; it may run again.
+
+        With the timeout of a futex wait, nanoseconds as it was given: a time, or a moment of the operation's clock; 0
+        where there is none, or none is known.
+        """
         found = {}
         for key, value in self._threads.items():
-            off_ns, _pid = layout.THREAD.unpack(value)
+            off_ns, timeout_ns, _pid = layout.THREAD.unpack(value)
             if off_ns:
-                found[layout.PID.unpack(key)[0]] = off_ns
+                found[layout.PID.unpack(key)[0]] = off_ns, timeout_ns
         return found
 
     def addresses(self) -> list[Address]:

@@ -17,8 +17,8 @@ _NOTHING = float("nan")
 class Key(NamedTuple):
     """What one series is of."""
 
-    # "answer bytes" and "request bytes" per second of an edge, "requests" in flight on it, "cpu" of a process in
-    # percent of one, "running threads" and "blocked threads" of a process, "pressure" of the host in percent.
+    # "answer bytes", "answer events" and "request bytes" per second of an edge, "requests" in flight on it, "cpu" of a
+    # process in percent of one, "running threads" and "blocked threads" of one, "pressure" of the host in percent.
     kind: str
     # For an edge whose client is on another host its address; the resource of a pressure; else empty.
     subject: str = ""

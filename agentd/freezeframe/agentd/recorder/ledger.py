@@ -48,7 +48,7 @@ class _Waiting:
 def _seen_late(pid: int, fd: int, generation: int) -> bytes:
     times = (generation, generation, *(0 for _ in range(11)))
     numbers = (pid, fd, 0, 0, 0, 0, layout.NO_HEAD, layout.NO_HEAD, 1, layout.SEEN_LATE)
-    return layout.CONNECTION.pack(*times, bytes(8), bytes(8), 0, *numbers, 0, 0, 0, layout.NOWHERE, 0, 0, 0, 0)
+    return layout.CONNECTION.pack(*times, bytes(8), bytes(8), 0, *numbers, 0, 0, 0, layout.NOWHERE, 0, 0, 0, 0, 0)
 
 
 class Ledger:

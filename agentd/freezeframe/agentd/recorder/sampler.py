@@ -1,4 +1,4 @@
-"""What is sampled once a second: bytes and requests of each edge, CPU and threads of processes, the host's pressure.
+"""What is sampled once a second: bytes, events and requests of each edge, CPU and threads of processes, pressure.
 
 Reads the ledger, /proc/PID/{stat,task/*/stat} and /proc/pressure: nothing that can block. What costs more on a large
 host is done less often, so that sampling takes a fixed share of one CPU; in between the last value stands.
@@ -57,6 +57,8 @@ class EdgeNow(NamedTuple):
     request_rate: float
     # Last byte from the server; 0 when none came.
     last_answer_ns: int
+    # Server-sent events per second from the server, as many of them as were written one by one.
+    event_rate: float
 
 
 class _Paced:
@@ -97,8 +99,8 @@ class Sampler:
         self._counted = counted
         self._host = host
         self._peers = Peers(proc=host.proc().rstrip("/"))
-        # By connection: bytes in and out at the last sample.
-        self._bytes: dict[int, tuple[int, int]] = {}
+        # By connection: bytes in and out, and events, at the last sample.
+        self._bytes: dict[int, tuple[int, int, int]] = {}
         self._sampled_at = 0.0
         self._present: dict[int, Connection] = {}
         self._processes: list[int] = []
@@ -127,27 +129,28 @@ class Sampler:
         totals: dict[Edge, list[float]] = {}
         before, self._bytes = self._bytes, {}
         for number, (_, connection, in_flight) in counted.items():
-            here = connection.in_bytes, connection.out_bytes
+            here = connection.in_bytes, connection.out_bytes, connection.events
             self._bytes[number] = here
             of_processes[connection.tgid] = of_processes.get(connection.tgid, 0) + 1
             edge = self._edge(number, connection)
             if edge is None:
                 continue
-            was = before.get(number, (0, 0) if elapsed else here)
-            moved_in, moved_out = here[0] - was[0], here[1] - was[1]
+            was = before.get(number, (0, 0, 0) if elapsed else here)
+            moved_in, moved_out, events = (after - then for after, then in zip(here, was, strict=True))
             served = connection.side == layout.SERVER
             answer, request = (moved_out, moved_in) if served else (moved_in, moved_out)
             last_answer = connection.out_ns if served else connection.in_ns
-            total = totals.setdefault(edge, [0.0, 0.0, 0.0, 0.0, 0.0])
+            total = totals.setdefault(edge, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
             total[0] += in_flight
             if in_flight and (not total[1] or connection.request_ns < total[1]):
                 total[1] = connection.request_ns
             total[2] += answer / elapsed if elapsed else 0.0
             total[3] += request / elapsed if elapsed else 0.0
             total[4] = max(total[4], last_answer)
+            total[5] += events / elapsed if elapsed else 0.0
         self._processes = sorted(of_processes, key=lambda pid: -of_processes[pid])[:_PROCESSES]
         self.edges = [
-            EdgeNow(edge, int(total[0]), int(total[1]), total[2], total[3], int(total[4]))
+            EdgeNow(edge, int(total[0]), int(total[1]), total[2], total[3], int(total[4]), total[5])
             for edge, total in totals.items()
         ]
         values: dict[Key, float] = {}
@@ -155,6 +158,7 @@ class Sampler:
             client, server, address = each.edge
             for kind, value in (
                 ("answer bytes", each.answer_rate),
+                ("answer events", each.event_rate),
                 ("request bytes", each.request_rate),
                 ("requests", float(each.in_flight)),
             ):

@@ -236,7 +236,8 @@ class Recorder:
         state: dict[str, Any] = {"now_ns": time.monotonic_ns(), "armed_ns": ledger.armed_ns}
         if what == "futexes":
             addresses = [astuple(each) for each in self._futexes.addresses()]
-            return state, {"switched_out": list(self._futexes.switched_out().items()), "addresses": addresses}
+            switched_out = [(tid, *times) for tid, times in self._futexes.switched_out().items()]
+            return state, {"switched_out": switched_out, "addresses": addresses}
         records: object
         if what == "requests":
             flights = [astuple(flight) for flight in ledger.in_flight()]
@@ -247,7 +248,8 @@ class Recorder:
                 for told in self._sampler.history.tell()
             ]
         elif what == "edges" and self._sampler is not None:
-            records = [(*each.edge, *each[1:]) for each in self._sampler.edges]
+            # Events are told in the history alone.
+            records = [(*each.edge, *each[1:-1]) for each in self._sampler.edges]
         else:
             return {"error": f"the recorder knows no {what!r}"}, None
         counters = ledger.counters()

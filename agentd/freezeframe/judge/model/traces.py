@@ -23,6 +23,8 @@ class FutexWait:
     at_least: bool = False
     # True when it ends by itself after some time.
     timed: bool = False
+    # Time until then, milliseconds; absent when it does not, or when is not known.
+    timeout_left_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

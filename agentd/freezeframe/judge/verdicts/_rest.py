@@ -138,9 +138,16 @@ def attribute(facts: Facts) -> tuple[Attribution, ...]:
     tokens = total * 1000 / facts.window_ms if facts.two_looks and total and len(streams) == 1 else None
     shown = facts.clients[:_CLIENTS]
     shown += tuple(client for client in facts.clients[_CLIENTS:] if client.stray)
+
+    def tokens_of(client: Client) -> float | None:
+        if client not in streams:
+            return None
+        # Else by the events of its streams, which the recorder counts.
+        return tokens if tokens is not None else recent_rate(facts.snapshot, client, 10, "answer events") or None
+
     return tuple(
         replace(
-            _attribution(client, tokens if client in streams else None),
+            _attribution(client, tokens_of(client)),
             bytes_per_s_10s=recent_rate(facts.snapshot, client, 10),
             bytes_per_s_60s=recent_rate(facts.snapshot, client, 60),
         )

@@ -15,7 +15,8 @@ _BARS = " .:-=+*#%@"
 _WIDTH = 60
 # Edges first: what people look for is when the tokens stopped.
 _ORDER = (
-    *("answer bytes", "requests", "request bytes", "tokens", "gauge", "gpu use", "gpu power", "kernel"),
+    *("answer bytes", "answer events", "requests", "request bytes", "tokens", "gauge"),
+    *("gpu use", "gpu power", "kernel"),
     *("cpu", "running threads", "blocked threads", "pressure"),
 )
 
@@ -54,7 +55,7 @@ def history(snapshot: Snapshot) -> tuple[Block, ...]:
 def _of(series: host_pb2.Series, processes: dict[int, process_pb2.Process]) -> str:
     """Name what it is of: "client 99 > router 101", "10.0.0.7 > router 101", "decode 103", "cpu"."""
     names = [_name(getattr(series, field), processes) for field in ("peer_pid", "pid") if series.HasField(field)]
-    if series.kind not in {"answer bytes", "request bytes", "requests"}:
+    if series.kind not in {"answer bytes", "answer events", "request bytes", "requests"}:
         return " ".join((*names, *filter(None, [series.subject])))
     if not series.HasField("peer_pid"):
         names.insert(0, series.subject or "unknown")

@@ -56,7 +56,7 @@ def _waits(snapshot: Snapshot) -> Table:
             each.address,
             each.operation or NOTHING,
             ("at least " if each.at_least else "") + optional(each, "since_ms", units.age),
-            "yes" if each.timed else "no",
+            optional(each, "timeout_left_ms", lambda left: f"in {units.age(left)}") if each.timed else "no",
         )
         for each in sorted(snapshot.futex_waits, key=lambda each: -each.since_ms)
     )
