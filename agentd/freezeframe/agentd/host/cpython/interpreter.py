@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from freezeframe.agentd.host.cpython.objects import TYPE_SYMBOLS, Objects
 from freezeframe.agentd.host.cpython.symbols import SymbolTable
 from freezeframe.agentd.host.cpython.tables import TABLES
-from freezeframe.agentd.host.target_memory import TargetMemory, UnreadableMemoryError
+from freezeframe.agentd.host.target_memory import PagedMemory, TargetMemory, UnreadableMemoryError
 from freezeframe.agentd.host.text import escape
 
 _COOKIE = b"xdebugpy"
@@ -92,7 +92,9 @@ def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
     """
     mappings = parse_maps(_read(f"{directory}/maps"))
     program = os.readlink(f"{directory}/exe")
-    found = _runtime(memory, mappings, program)
+    # Symbols and static types stay as they were loaded: they are read by whole pages.
+    loaded = PagedMemory(memory)
+    found = _runtime(loaded, mappings, program)
     if found is None:
         raise NotPythonError("no file of it exports _PyRuntime")
     symbols, runtime, path = found
@@ -104,11 +106,12 @@ def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
     if table is None:
         raise UnsupportedPythonError(f"the layout of Python {name} is not known: {', '.join(TABLES)} are")
     layout = _told(memory, runtime, table, version) if version[1] >= _FIRST_TELLING else dict(table)
+    symbols.read_ahead(symbol for symbol, _ in TYPE_SYMBOLS.values())
     types = {short: symbols.address(symbol) or 0 for short, (symbol, _) in TYPE_SYMBOLS.items()}
     objects = Objects(memory, layout, version[1], types)
     try:
         address, others = _main(memory, layout, runtime)
-        _check_types(objects)
+        _check_types(objects.over(loaded))
         modules = objects.mapping(memory.word(address + layout["interpreter.modules"]))
         _check_interpreter(memory, layout, address, modules)
     except UnreadableMemoryError as error:
@@ -219,6 +222,10 @@ def _main(memory: TargetMemory, layout: Mapping[str, int], runtime: int) -> tupl
 
 
 def _check_types(objects: Objects) -> None:
+    # Their names lie side by side, and are read at once with their pages.
+    at = objects.layout["type.name"]
+    named = objects.memory.read_many([(address + at, 8) for address in objects.types.values() if address])
+    objects.memory.read_many([(int.from_bytes(raw, "little"), 1) for raw in named if raw is not None])
     for short, (symbol, name) in TYPE_SYMBOLS.items():
         address = objects.types[short]
         if not address:

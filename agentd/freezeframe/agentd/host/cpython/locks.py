@@ -46,11 +46,8 @@ def find_locks(tasks: Sequence[FoundTask], objects: Objects, codes: Codes) -> di
     `objects` reads what does not change meanwhile. Raises TargetMemoryError for what ends every read.
     """
     found: dict[int, TaskLocks] = {}
-    # Where nobody waits for one, nothing is asked about locks.
-    if not any(task.frames and _in_acquire(task.frames[-1]) for task in tasks):
-        return found
     for task in tasks:
-        if task.doubt or not task.frames:
+        if task.doubt or not _may_have_locks(task.frames):
             continue
         try:
             locks = _of(task, objects, codes)
@@ -59,6 +56,16 @@ def find_locks(tasks: Sequence[FoundTask], objects: Objects, codes: Codes) -> di
         if locks.waits_for or locks.holds:
             found[task.address] = locks
     return found
+
+
+def anybody_waits(tasks: Sequence[FoundTask]) -> bool:
+    """Tell whether a task is in `Lock.acquire`: where none is, nothing needs to be asked about locks."""
+    return any(task.frames and _in_acquire(task.frames[-1]) for task in tasks)
+
+
+def _may_have_locks(frames: Sequence[TaskFrame]) -> bool:
+    """Whether it waits for one, or something lies on a value stack of it beside what is awaited."""
+    return bool(frames) and (any(frame.values > 1 for frame in frames) or _in_acquire(frames[-1]))
 
 
 def _of(task: FoundTask, objects: Objects, codes: Codes) -> TaskLocks:

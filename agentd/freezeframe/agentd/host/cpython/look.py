@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.edges import Edge, find_edges
 from freezeframe.agentd.host.cpython.interpreter import Interpreter
-from freezeframe.agentd.host.cpython.locks import TaskLocks, find_locks
+from freezeframe.agentd.host.cpython.locks import TaskLocks, anybody_waits, find_locks
 from freezeframe.agentd.host.cpython.serving import Served, find_served, inherit
 from freezeframe.agentd.host.cpython.stacks import walk_thread
 from freezeframe.agentd.host.cpython.task_set import TaskSet
@@ -99,13 +99,16 @@ def _look(interpreter: Interpreter, directory: str, machine: str, tids: Mapping[
 
 def _locks(interpreter: Interpreter, walker: TaskWalker, tasks: Sequence[FoundTask]) -> dict[int, TaskLocks]:
     """Locks of all tasks at once, as an owner's are asked for only where another one waits; read twice, to be sure."""
-    looks = []
-    for _ in range(2):
+    if not anybody_waits(tasks):
+        return {}
+
+    def find(tasks: Sequence[FoundTask]) -> dict[int, TaskLocks]:
         objects = interpreter.objects.over(PagedMemory(interpreter.memory))
-        looks.append(find_locks(tasks, objects, walker.codes.over(objects)))
-        if not looks[0]:
-            return {}
-    return {address: each for address, each in looks[0].items() if looks[1].get(address) == each}
+        return find_locks(tasks, objects, walker.codes.over(objects))
+
+    first = find(tasks)
+    again = find([task for task in tasks if task.address in first])
+    return {address: each for address, each in first.items() if again.get(address) == each}
 
 
 def _complete(

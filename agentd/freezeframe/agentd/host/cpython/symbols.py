@@ -6,6 +6,7 @@ No file is opened: mount namespaces, deleted and replaced files do not matter.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from freezeframe.agentd.host.target_memory import TargetMemory, UnreadableMemoryError
 
@@ -63,12 +64,25 @@ class SymbolTable:
         # The loader of glibc has relocated these in place, that of musl has not.
         return value if self.bias and value >= self.bias else value + self.bias
 
+    def read_ahead(self, names: Iterable[str]) -> None:
+        """Read what looking for these will need, level by level, where the memory keeps what was read."""
+        buckets = self._hash + 16 + 8 * self._bloom
+        places = [(buckets + 4 * (_hashed(name.encode()) % self._buckets), 4) for name in names]
+        found = [int.from_bytes(raw, "little") for raw in self._memory.read_many(places) if raw is not None]
+        indexes = [index for index in found if index >= self._first]
+        chain = buckets + 4 * (self._buckets - self._first)
+        self._memory.read_many([(chain + 4 * index, 4) for index in indexes])
+        # Of most the first of its chain, or the next, is the one.
+        entries = [
+            (self._symbols + _SYMBOL.size * (index + next_), _SYMBOL.size) for index in indexes for next_ in (0, 1)
+        ]
+        symbols = [_SYMBOL.unpack(raw) for raw in self._memory.read_many(entries) if raw is not None]
+        self._memory.read_many([(self._strings + symbol[0], 1) for symbol in symbols])
+
     def address(self, name: str) -> int | None:
         """Where a symbol is in memory; None when the file does not export it. Raises TargetMemoryError."""
         wanted = name.encode()
-        hashed = 5381
-        for byte in wanted:
-            hashed = (hashed * 33 + byte) & 0xFFFFFFFF
+        hashed = _hashed(wanted)
         buckets = self._hash + 16 + 8 * self._bloom
         index = self._number(buckets + 4 * (hashed % self._buckets))
         if index < self._first:
@@ -90,3 +104,10 @@ class SymbolTable:
     def _number(self, address: int) -> int:
         number: int = struct.unpack("<I", self._memory.read(address, 4))[0]
         return number
+
+
+def _hashed(name: bytes) -> int:
+    hashed = 5381
+    for byte in name:
+        hashed = (hashed * 33 + byte) & 0xFFFFFFFF
+    return hashed
