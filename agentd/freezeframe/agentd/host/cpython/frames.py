@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.code import line_of
@@ -83,6 +84,25 @@ class Codes:
         other._known, other._places, other._waits = self._known, self._places, self._waits
         other._names, other._own_names = self._names, self._own_names
         return other
+
+    def read_ahead(self, addresses: Iterable[int]) -> None:
+        """Read what several code objects consist of with a few calls, so that `code` finds it there."""
+        unknown = [address for address in dict.fromkeys(addresses) if address not in self._known]
+        if len(unknown) <= 1:
+            return
+        memory, layout = self._fixed.memory, self._layout
+        keys = ("code.qualname" if self._minor >= 11 else "code.name", "code.file", "code.lines", "code.names")
+        heads = memory.read_many([(address, max(layout[key] for key in keys) + 8) for address in unknown])
+        parts = [[_WORD.unpack_from(head, layout[key])[0] for key in keys] for head in heads if head is not None]
+        # Whole pages come of it: what lies in the next one is read when it is asked for.
+        memory.read_many([(part, 64) for each in parts for part in each])
+        items_at = layout["tuple.items"]
+        found: list[int] = []
+        for data in memory.read_many([(names, items_at + 64) for *_, names in parts]):
+            if data is not None:
+                (count,) = _WORD.unpack_from(data, layout["sized.size"])
+                found += struct.unpack_from(f"<{min(count, 8)}Q", data, items_at)
+        memory.read_many([(item, 64) for item in found])
 
     def code(self, address: int) -> Code:
         """Read a code object. Raises TargetMemoryError."""

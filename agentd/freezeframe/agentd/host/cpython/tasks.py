@@ -214,6 +214,9 @@ class TaskWalker:
         code_at, instruction_at = base + layout["frame.code"], base + layout["frame.instruction"]
         following: list[tuple[FoundTask, int]] = []
         beyond: list[tuple[FoundTask, int]] = []
+        self.codes.read_ahead(
+            _WORD.unpack_from(data, code_at)[0] & ~_TAGS for _, _, data in frames if len(data) >= code_at + 8
+        )
         for task, address, data in frames:
             try:
                 state = struct.unpack_from("<b", data, state_at)[0]
