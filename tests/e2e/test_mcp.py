@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -15,8 +16,8 @@ from freezeframe.client.render import budget
 from tests.support.command import freezeframe
 from tests.support.daemon import Daemon, running_daemon
 
-mcp = pytest.importorskip("mcp", reason="the extra [mcp] is not installed")
-pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(120)]
+mcp: Any = importlib.import_module("mcp") if importlib.util.find_spec("mcp") is not None else None
+pytestmark = [pytest.mark.needs("root", "e2e", "mcp"), pytest.mark.timeout(120)]
 
 
 @asynccontextmanager

@@ -39,6 +39,10 @@ def _e2e() -> str | None:
     return _root()
 
 
+def _mcp() -> str | None:
+    return None if importlib.util.find_spec("mcp") is not None else "no MCP SDK here: pip install 'freezeframe[mcp]'"
+
+
 def _fuse() -> str | None:
     return _root() or (None if os.path.exists("/dev/fuse") else "no /dev/fuse here")
 
@@ -104,6 +108,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "gpu": _gpu,
     "e2e": _e2e,
     "fuse": _fuse,
+    "mcp": _mcp,
     "gcc": _gcc,
     "qemu": _qemu,
     "libpython": _libpython,
