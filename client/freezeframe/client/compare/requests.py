@@ -34,6 +34,7 @@ def compare(before: Side, after: Side, elapsed_ms: float) -> tuple[RequestChange
     # Where one of them lacks the socket of a request, its descriptor has to do.
     for key in (_connection, _descriptor):
         older, newer = _grouped(before, left, key), _grouped(after, right, key)
+        paired: set[int] = set()
         for name, requests in older.items():
             for first, second in _pairs(requests, newer.get(name, [])):
                 known = _socket(before, first) is not None and _socket(after, second) is not None
@@ -41,9 +42,10 @@ def compare(before: Side, after: Side, elapsed_ms: float) -> tuple[RequestChange
                     continue
                 state = _relation(before, after, first, second, elapsed_ms)
                 if state != "different":
-                    left = [each for each in left if each is not first]
-                    right = [each for each in right if each is not second]
+                    paired |= {id(first), id(second)}
                     changes.append(_both(before, after, first, second, state))
+        left = [each for each in left if id(each) not in paired]
+        right = [each for each in right if id(each) not in paired]
     changes += [_single(before, after, each, "gone") for each in left]
     changes += [_single(after, before, each, "new") for each in right]
     return tuple(changes)

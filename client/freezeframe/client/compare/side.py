@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from freezeframe.client.render.values import enum_name
@@ -102,7 +102,8 @@ class Side:
 def tie(socket: socket_pb2.Socket) -> Tie:
     """Name what both snapshots call the same: a connection by its addresses, anything else by its inode."""
     if socket.family == "tcp" and socket.remote:
-        return ("tcp", socket.netns if _is_local(socket.local) else 0.0, socket.local, socket.remote)
+        local = _is_local(socket.local.rpartition(":")[0])
+        return ("tcp", socket.netns if local else 0.0, socket.local, socket.remote)
     return (socket.family, socket.netns, socket.local, socket.inode)
 
 
@@ -111,9 +112,10 @@ def is_another(before: Any, after: Any) -> bool:
     return bool(before.inode and after.inode and before.inode != after.inode)
 
 
+@lru_cache(maxsize=1024)
 def _is_local(address: str) -> bool:
     """Loopback addresses mean another host in every network namespace."""
     try:
-        return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:
         return True
