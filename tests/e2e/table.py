@@ -59,6 +59,7 @@ TABLE: Mapping[str, dict[str, Expected]] = {
     "engine-frozen": _both("PROCESS_STOPPED", "decode"),
     "engine-starved": _both("HOST_STARVED", "decode"),
     "scheduler-queue": _both("SCHEDULER_QUEUE", "prefill.scheduler"),
+    "scheduler-livelock": _both("SCHEDULER_LIVELOCK", "prefill.scheduler"),
     "scheduler-stopped": _both("PROCESS_STOPPED", "decode.scheduler"),
     "scheduler-dead": _both("PROCESS_DEAD", "decode.scheduler"),
     "pd-bootstrap": _both("PD_BOOTSTRAP", "schedulers"),

@@ -110,6 +110,16 @@ class SchedulerQueue(Wedge):
         return bool(self.engine(bed).scheduler(do="status")["num_queue_reqs"] >= bed.clients)
 
 
+class SchedulerLivelock(SchedulerQueue):
+    name = "scheduler-livelock"
+    about = "the scheduler looks through its waiting queue without end and admits nothing"
+    settles_s = STALLED_S
+
+    def enter(self, bed: Bed) -> None:
+        self.engine(bed).scheduler(do="set", livelock=True)
+        bed.client("harness", do="run")
+
+
 class PdBootstrap(Wedge):
     name = "pd-bootstrap"
     about = "both schedulers have the requests, and prefill's does not read the handshakes of decode's"

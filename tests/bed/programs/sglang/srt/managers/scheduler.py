@@ -5,10 +5,11 @@ detokenizer. Prefill side: a request waits in the bootstrap queue until the deco
 decode side: a request waits in the transfer queue until the prefill scheduler says that its room is done. So a decode
 leg that was never opened leaves the prefill leg waiting for ever, as in the real engine.
 
-Its own wedges, set through the control socket: ``hold`` (the waiting queue is never admitted), ``spin`` (the idle
-loop burns a core), ``prefill_s`` (seconds that a prefill batch takes, computed in chunks that each count tokens),
-``step_s`` (seconds that a decode batch takes), ``stall_after`` (tokens after which a decode batch never ends), ``deaf``
-(what a decode scheduler asks for is not read); and ``publish`` (its load is written to shared memory, too).
+Its own wedges, set through the control socket: ``hold`` (the waiting queue is never admitted), ``livelock`` (it is
+looked through without end, and nothing is admitted), ``spin`` (the idle loop burns a core), ``prefill_s`` (seconds that
+a prefill batch takes, computed in chunks that each count tokens), ``step_s`` (seconds that a decode batch takes),
+``stall_after`` (tokens after which a decode batch never ends), ``deaf`` (what a decode scheduler asks for is not read);
+and ``publish`` (its load is written to shared memory, too).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import bedlink
 import setproctitle
 import zmq
+from sglang.srt.managers.schedule_policy import PrefillAdder
 from sglang.srt.managers.scheduler_metrics import SchedulerMetricsCollector
 from sglang.srt.messages import (
     AbortReq,
@@ -97,6 +99,7 @@ class Scheduler:
             }
         )
         self.hold = False
+        self.livelock = False
         self.spin = not args.sleep_on_idle
         self.prefill_s = 0.0
         self.step_s = 0.0
@@ -210,6 +213,8 @@ class Scheduler:
     # -- batches ---------------------------------------------------------------------------------------------
 
     def get_next_batch_to_run(self) -> tuple[str, list[Req]] | None:
+        if self.livelock and self.waiting_queue:
+            return self._get_new_batch_prefill_raw()
         if self.waiting_queue and not self.hold:
             admitted = self.waiting_queue[: MAX_RUNNING_REQUESTS - len(self.running_batch)]
             del self.waiting_queue[: len(admitted)]
@@ -218,6 +223,11 @@ class Scheduler:
         if self.running_batch:
             return "decode", self.running_batch
         return None
+
+    def _get_new_batch_prefill_raw(self) -> tuple[str, list[Req]] | None:
+        adder = PrefillAdder(self.waiting_queue, rem_total_tokens=0)
+        admitted = [req for req in self.waiting_queue if adder.add_one_req(max(1, req.input.input_tokens))]
+        return ("prefill", admitted) if admitted else None
 
     def run_batch(self, batch: tuple[str, list[Req]]) -> None:
         kind, reqs = batch
@@ -284,7 +294,7 @@ class Scheduler:
             # SGLang 0.5.13, except that a scheduler that holds its waiting queue goes on to report it.
             if self.waiting_queue and time.monotonic() - self.metrics.last_log_time > 1.0:
                 self.metrics.log_stats(self.queues())
-            if not self.spin:
+            if not (self.spin or self.livelock):
                 self.sleeper.maybe_sleep(20)
             return
         if time.monotonic() - self.metrics.last_log_time > IDLE_REFRESH_S:
@@ -333,12 +343,14 @@ class Scheduler:
     def answer_control(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer ``{"do": "set", ...}`` with any of the wedges, ``{"do": "clear"}`` or ``{"do": "status"}``."""
         if request["do"] == "clear":
+            self.livelock = False
             self.hold, self.spin, self.prefill_s = False, not self.args.sleep_on_idle, 0.0
             self.step_s, self.stall_after, self.deaf, self.load = 0.0, 0, False, None
             self.released.set()
         elif request["do"] == "set":
             self.released.clear()
             self.hold = request.get("hold", self.hold)
+            self.livelock = request.get("livelock", self.livelock)
             self.spin = request.get("spin", self.spin)
             self.prefill_s = request.get("prefill_s", self.prefill_s)
             self.step_s = request.get("step_s", self.step_s)
