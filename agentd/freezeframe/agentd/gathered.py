@@ -31,6 +31,7 @@ IDENTITY: dict[str, Callable[[Any], Hashable]] = {
     "futex_waits": lambda wait: (wait.pid, wait.tid),
     "metrics": lambda metric: (metric.pid, metric.name, metric.labels, metric.source),
     "endpoints": lambda endpoint: (endpoint.pid, endpoint.address, endpoint.path),
+    "debug_traces": lambda trace: (trace.pid, trace.kind, trace.path),
     "log_findings": lambda finding: (finding.pid, finding.pattern),
     "log_sources": lambda source: (source.pid, source.kind, source.name),
     "log_requests": lambda request: (request.pid, request.request_id),
@@ -49,6 +50,7 @@ _OF_ONE_PROCESS = (
     "asyncio_tasks",
     "metrics",
     "endpoints",
+    "debug_traces",
 )
 
 _SEVERITY = (

@@ -124,6 +124,49 @@ class Endpoint(google.protobuf.message.Message):
 global___Endpoint = Endpoint
 
 @typing.final
+class DebugTrace(google.protobuf.message.Message):
+    """What debugging facilities of NCCL, torch and CUDA tell or have left, found without setting any of them off."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PID_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    AGE_MS_FIELD_NUMBER: builtins.int
+    SIZE_BYTES_FIELD_NUMBER: builtins.int
+    pid: builtins.int
+    """Process that it belongs to."""
+    kind: builtins.str
+    """"nccl ras", "flight recorder" or "cuda core pipe"."""
+    path: builtins.str
+    """Address that answered, or the file or pipe as the process sees it."""
+    text: builtins.str
+    """What was answered, escaped; empty for a file."""
+    age_ms: builtins.float
+    """Time since the file was written, milliseconds."""
+    size_bytes: builtins.float
+    """Size of the file, bytes."""
+    def __init__(
+        self,
+        *,
+        pid: builtins.int = ...,
+        kind: builtins.str = ...,
+        path: builtins.str = ...,
+        text: builtins.str = ...,
+        age_ms: builtins.float | None = ...,
+        size_bytes: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_size_bytes", b"_size_bytes", "age_ms", b"age_ms", "size_bytes", b"size_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_age_ms", b"_age_ms", "_size_bytes", b"_size_bytes", "age_ms", b"age_ms", "kind", b"kind", "path", b"path", "pid", b"pid", "size_bytes", b"size_bytes", "text", b"text"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_age_ms", b"_age_ms"]) -> typing.Literal["age_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_size_bytes", b"_size_bytes"]) -> typing.Literal["size_bytes"] | None: ...
+
+global___DebugTrace = DebugTrace
+
+@typing.final
 class Rank(google.protobuf.message.Message):
     """One rank of an engine and where it stands."""
 

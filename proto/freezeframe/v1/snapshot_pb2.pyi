@@ -60,6 +60,7 @@ class Snapshot(google.protobuf.message.Message):
     FUTEX_ADDRESSES_FIELD_NUMBER: builtins.int
     CONNECTION_EVENTS_FIELD_NUMBER: builtins.int
     PROFILE_FIELD_NUMBER: builtins.int
+    DEBUG_TRACES_FIELD_NUMBER: builtins.int
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where and why."""
@@ -172,6 +173,10 @@ class Snapshot(google.protobuf.message.Message):
     def profile(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.profile_pb2.ProfileThread]:
         """What threads ran and waited in over some seconds, when a profile was asked for."""
 
+    @property
+    def debug_traces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[freezeframe.v1.metric_pb2.DebugTrace]:
+        """What NCCL, torch and CUDA tell or have left for debugging."""
+
     def __init__(
         self,
         *,
@@ -203,8 +208,9 @@ class Snapshot(google.protobuf.message.Message):
         futex_addresses: collections.abc.Iterable[freezeframe.v1.trace_pb2.FutexAddress] | None = ...,
         connection_events: collections.abc.Iterable[freezeframe.v1.trace_pb2.ConnectionEvent] | None = ...,
         profile: collections.abc.Iterable[freezeframe.v1.profile_pb2.ProfileThread] | None = ...,
+        debug_traces: collections.abc.Iterable[freezeframe.v1.metric_pb2.DebugTrace] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["history", b"history", "host", b"host", "meta", b"meta", "recorder", b"recorder", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "connection_events", b"connection_events", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "futex_addresses", b"futex_addresses", "futex_waits", b"futex_waits", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "profile", b"profile", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asyncio_tasks", b"asyncio_tasks", "connection_events", b"connection_events", "debug_traces", b"debug_traces", "edges", b"edges", "endpoints", b"endpoints", "findings", b"findings", "futex_addresses", b"futex_addresses", "futex_waits", b"futex_waits", "gpus", b"gpus", "history", b"history", "hops", b"hops", "host", b"host", "kernel_events", b"kernel_events", "locks", b"locks", "log_findings", b"log_findings", "log_requests", b"log_requests", "log_sources", b"log_sources", "meta", b"meta", "metrics", b"metrics", "native_threads", b"native_threads", "outcomes", b"outcomes", "processes", b"processes", "profile", b"profile", "python_threads", b"python_threads", "ranks", b"ranks", "recorder", b"recorder", "requests", b"requests", "sockets", b"sockets", "verdict", b"verdict"]) -> None: ...
 
 global___Snapshot = Snapshot

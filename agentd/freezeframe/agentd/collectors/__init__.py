@@ -5,6 +5,7 @@ from __future__ import annotations
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
+from freezeframe.agentd.collectors.read_debug_traces import READ_DEBUG_TRACES
 from freezeframe.agentd.collectors.read_gauges import READ_GAUGES
 from freezeframe.agentd.collectors.read_history import READ_HISTORY
 from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
@@ -42,6 +43,7 @@ COLLECTORS: tuple[Collector, ...] = (
     SAMPLE_METRICS,
     READ_GAUGES,
     SNAPSHOT_GPUS,
+    READ_DEBUG_TRACES,
     READ_LOGS,
     READ_KERNEL_LOG,
     SNAPSHOT_HOST,

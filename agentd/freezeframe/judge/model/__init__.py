@@ -17,7 +17,7 @@ from freezeframe.judge.model.host import (
 )
 from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
-from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
+from freezeframe.judge.model.metrics import DebugTrace, Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process, Thread
 from freezeframe.judge.model.profiles import ProfileFrame, ProfileStack, ProfileThread, ProfileWait
 from freezeframe.judge.model.requests import ConnectionEnd, RecorderState, Request
@@ -42,6 +42,7 @@ __all__ = [
     "Confidence",
     "ConnectionEnd",
     "ConnectionEvent",
+    "DebugTrace",
     "Edge",
     "Endpoint",
     "Evidence",

@@ -48,6 +48,24 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DebugTrace:
+    """What debugging facilities of NCCL, torch and CUDA tell or have left, found without setting any of them off."""
+
+    # Process that it belongs to.
+    pid: int = 0
+    # "nccl ras", "flight recorder" or "cuda core pipe".
+    kind: str = ""
+    # Address that answered, or the file or pipe as the process sees it.
+    path: str = ""
+    # What was answered, escaped; empty for a file.
+    text: str = ""
+    # Time since the file was written, milliseconds.
+    age_ms: float | None = None
+    # Size of the file, bytes.
+    size_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """One rank of an engine and where it stands."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from freezeframe.judge.model.host import Gpu, History, Host, KernelEvent
 from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
 from freezeframe.judge.model.meta import Meta, Outcome
-from freezeframe.judge.model.metrics import Endpoint, Metric, Rank
+from freezeframe.judge.model.metrics import DebugTrace, Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process
 from freezeframe.judge.model.profiles import ProfileThread
 from freezeframe.judge.model.requests import RecorderState, Request
@@ -80,3 +80,5 @@ class Snapshot:
     connection_events: tuple[ConnectionEvent, ...] = ()
     # What threads ran and waited in over some seconds, when a profile was asked for.
     profile: tuple[ProfileThread, ...] = ()
+    # What NCCL, torch and CUDA tell or have left for debugging.
+    debug_traces: tuple[DebugTrace, ...] = ()

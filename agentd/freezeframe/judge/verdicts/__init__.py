@@ -47,8 +47,19 @@ from freezeframe.judge.verdicts import (
     zombie_upstream,
 )
 from freezeframe.judge.verdicts._rest import attribute, rule_out
+from freezeframe.judge.verdicts._steps import traces
 
 __all__ = ["RULES", "conclude", "judge"]
+
+# What tells of collectives and kernels helps with these.
+_BATCHES = frozenset(
+    {
+        Verdict.Code.GPU_SPIN,
+        Verdict.Code.RANKS_DIVERGED,
+        Verdict.Code.DECODE_STALLED,
+        Verdict.Code.PREFILL_STALLED,
+    }
+)
 
 Rule = Callable[[Facts], tuple[Verdict, ...]]
 
@@ -101,12 +112,17 @@ def judge(facts: Facts) -> tuple[Verdict, ...]:
     return tuple(
         replace(
             verdict,
+            next_steps=(*verdict.next_steps, *_ready(facts, verdict)),
             ruled_out=rule_out(facts, verdict),
             unknowns=(*verdict.unknowns, *facts.unknowns, *ambiguous),
             attribution=attribution,
         )
         for verdict in found
     )
+
+
+def _ready(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
+    return traces(facts, verdict.holder_pids) if verdict.code in _BATCHES else ()
 
 
 def conclude(snapshot: Snapshot) -> Snapshot:

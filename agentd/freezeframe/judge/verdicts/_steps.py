@@ -7,6 +7,7 @@ snapshot's file; the client puts its name there. No command changes anything unl
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import LogSource
@@ -84,3 +85,27 @@ def _source(source: LogSource) -> str:
     if source.kind == "journal":
         return f"journalctl --no-pager -n {_LINES} -u {shlex.quote(source.name)}"
     return f"tail -n {_LINES} {shlex.quote(source.name)}"
+
+
+def traces(facts: Facts, pids: Iterable[int]) -> tuple[str, ...]:
+    """What NCCL, torch and CUDA have ready for these processes; none of it is set off by itself."""
+    own = frozenset(pids)
+    found: dict[str, str] = {}
+    for trace in facts.snapshot.debug_traces:
+        if trace.pid not in own:
+            continue
+        if trace.kind == "cuda core pipe":
+            pipe = shlex.quote(f"/proc/{trace.pid}/root{trace.path}")
+            why = "a core dump of its GPUs names the kernel; it ENDS the process unless its flags say"
+            found.setdefault(trace.kind, step(f"echo 1 > {pipe}", f"{why} skip_abort (CUDA_COREDUMP_GENERATION_FLAGS)"))
+        elif trace.kind == "flight recorder" and trace.kind not in found:
+            folder, _, name = trace.path.rpartition("/")
+            prefix = shlex.quote(name.rstrip("0123456789"))
+            place = shlex.quote(f"/proc/{trace.pid}/root{folder}")
+            age = "" if trace.age_ms is None else f", the newest from {trace.age_ms / 1000:.0f} s ago"
+            found[trace.kind] = step(
+                f"torchfrtrace --prefix {prefix} {place}", f"which rank left which collective{age}"
+            )
+        elif trace.kind == "nccl ras":
+            found.setdefault(trace.kind, step("freezeframe show FILE ranks", "what NCCL's RAS answered, rank by rank"))
+    return tuple(found.values())

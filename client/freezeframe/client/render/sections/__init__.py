@@ -84,7 +84,11 @@ SECTIONS: tuple[SectionKind, ...] = (
         collectors=("snapshot_locks", "trace_futex"),
     ),
     SectionKind(
-        name="ranks", title="Ranks", fields=("ranks",), build=ranks.ranks, collectors=("snapshot_python_stacks",)
+        name="ranks",
+        title="Ranks",
+        fields=("ranks", "debug_traces"),
+        build=ranks.ranks,
+        collectors=("snapshot_python_stacks", "read_debug_traces"),
     ),
     SectionKind(
         name="profile",

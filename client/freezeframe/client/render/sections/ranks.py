@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from freezeframe.client.render import units
-from freezeframe.client.render.document import Block, Column, Table
+from freezeframe.client.render.document import Block, Column, Paragraph, Table
 from freezeframe.client.render.sections.contract import Snapshot
-from freezeframe.client.render.values import NOTHING
+from freezeframe.client.render.values import NOTHING, optional
 from freezeframe.v1 import metric_pb2
 
 _NAMED = 8
@@ -16,7 +16,11 @@ _NUMBER = re.compile(r"(.*?)(\d+)$")
 
 
 def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Show each group of ranks that stand together, in the agent's order: by engine, the minority first."""
+    """Show each group of ranks that stand together, in the agent's order, and what there is to debug them with."""
+    return (*_table(snapshot), *_traces(snapshot))
+
+
+def _table(snapshot: Snapshot) -> tuple[Block, ...]:
     if not snapshot.ranks:
         return ()
     rows: dict[int, list[metric_pb2.Rank]] = {}
@@ -32,6 +36,31 @@ def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
         Column(title="NOTE"),
     )
     return (Table(columns=columns, rows=tuple(_row(members) for members in rows.values())),)
+
+
+def _traces(snapshot: Snapshot) -> tuple[Block, ...]:
+    traces = snapshot.debug_traces
+    if not traces:
+        return ()
+    columns = (
+        Column(title="PID", right=True),
+        Column(title="TO DEBUG WITH"),
+        Column(title="AT", flexible=True),
+        Column(title="AGE", right=True),
+        Column(title="SIZE", right=True),
+    )
+    rows = tuple(
+        (
+            str(each.pid),
+            each.kind,
+            each.path,
+            optional(each, "age_ms", units.age),
+            optional(each, "size_bytes", units.size),
+        )
+        for each in traces
+    )
+    said = [Paragraph(text=line) for each in traces for line in each.text.split("\n") if each.text]
+    return (*((Paragraph(text=""),) if snapshot.ranks else ()), Table(columns=columns, rows=rows), *said)
 
 
 def folded(names: Iterable[str]) -> str:
