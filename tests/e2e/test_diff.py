@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ def difference(folder: Path, first: str, second: str) -> tuple[str, dict[str, An
     return text.stdout.splitlines()[0], shown
 
 
+def run_steps(steps: list[str]) -> None:
+    """Paste each as it stands; what only searches may find nothing."""
+    commands = [step for step in steps if "  # " in step]
+    assert commands
+    for command in commands:
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode in (0, 1), done.stderr) == (True, ""), command
+
+
 def test_what_hangs_is_the_same_and_what_was_let_go_is_gone(tmp_path: Path) -> None:
     with running_daemon() as agent, Bed.start("router-dual-leg") as bed:
         bed.wait_wedged(settled=True)
@@ -38,6 +48,16 @@ def test_what_hangs_is_the_same_and_what_was_let_go_is_gone(tmp_path: Path) -> N
         own = [each for each in shown["requests"] if each["of_client"]]
         assert {(each["state"], each["pid"]) for each in own} == {("same", bed.pids.router)}
         assert shown["process_counts"]["restarted"] == 0
+
+        why = freezeframe("show", "1.ffz", "verdict", "--why", cwd=tmp_path).stdout
+        assert (
+            f"\nRules that stand\n  - ROUTER_DUAL_LEG (router pid {bed.pids.router}): HIGH, explains 30 requests\n"
+            in why
+        )
+        verdict = json.loads(freezeframe("--output", "json", "show", "1.ffz", "verdict", cwd=tmp_path).stdout)[
+            "verdict"
+        ]
+        run_steps(verdict["next_steps"])
 
         bed.enter("idle")
         bed.wait_wedged()

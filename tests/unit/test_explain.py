@@ -55,6 +55,17 @@ def test_a_rule_that_lacks_a_collector_names_it_and_how_it_ended() -> None:
     )
 
 
+def test_where_nothing_stands_or_is_near_young_requests_may_lack_one_thing_more() -> None:
+    scene, router, prefill, decode = pair(4_000)
+    scene.owed(router, decode, 30, age_ms=4_000)
+    told = explain(scene.conclude())
+    assert told.fired[0].code is Code.UNDETERMINED
+    lacks = {(near.code, near.holder_pids): near.lacks for near in told.near}
+    for engine, partner in ((prefill, "decode"), (decode, "prefill")):
+        (lack,) = lacks[Code.ENGINE_HANDOFF, (engine.http,)]
+        assert f"(pid {engine.http}) at rest while {partner} keeps requests for it: " in lack
+
+
 def test_facts_fired_near_and_silent_are_every_rule() -> None:
     scene, router, prefill, decode = pair(41_000)
     scene.gauges(prefill, bootstrap=30)

@@ -3,7 +3,8 @@
 A rule is near when it would stand with one thing more than was seen: longer silence, a second look, what one collector
 did not bring, or one engine at rest, at work or with a queue. Each of these is supposed in turn and every rule asked
 again, so no rule has to know how it is missed. Suppositions prove nothing and change no verdict. A rule that lacks two
-things is not near; nor is one that is contradicted by what was seen of sockets and processes.
+things is not near, but for silence and one more, where nothing stands or is near; nor is a rule that sockets and
+processes contradict.
 
 May import `judge.verdicts`, what that may, and the standard library's data tools.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from freezeframe.judge.correlate import correlate
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts, Gauges
-from freezeframe.judge.correlate.thresholds import LONG_MS
+from freezeframe.judge.correlate.thresholds import LONG_MS, TURNING_WAKES
 from freezeframe.judge.model import Evidence, Meta, Outcome, Request, Snapshot, Socket, Verdict
 from freezeframe.judge.verdicts import RULES, judge
 from freezeframe.judge.verdicts._words import count
@@ -71,9 +72,24 @@ def explain(snapshot: Snapshot) -> Explanation:
 
 
 def _near(snapshot: Snapshot, facts: Facts, fired: Sequence[Verdict]) -> tuple[Near, ...]:
+    if not facts.connections:
+        return ()
+    found = _one_more(_suppositions(snapshot, facts), fired)
+    if found or fired[0].code is not Verdict.Code.UNDETERMINED:
+        return found
+    # Where nothing stands and nothing is near, young requests may lack their age and one thing more.
+    older = _older(snapshot)
+    return _one_more(
+        ((f"{_silence(facts)}; and {lack}", supposed) for lack, supposed in _suppositions(older, correlate([older]))),
+        fired,
+    )
+
+
+def _one_more(suppositions: Iterable[tuple[str, Facts]], fired: Sequence[Verdict]) -> tuple[Near, ...]:
+    """Ask every rule again with each supposition; what stands already is not near."""
     found: dict[tuple[Verdict.Code, str, tuple[int, ...]], list[str]] = {}
     standing = {(verdict.code, verdict.holder_pids) for verdict in fired}
-    for lack, supposed in _suppositions(snapshot, facts) if facts.stuck or facts.connections else ():
+    for lack, supposed in suppositions:
         for rules in RULES:
             for rule in rules:
                 for verdict in rule(supposed):
@@ -87,10 +103,8 @@ def _near(snapshot: Snapshot, facts: Facts, fired: Sequence[Verdict]) -> tuple[N
 
 def _suppositions(snapshot: Snapshot, facts: Facts) -> Iterator[tuple[str, Facts]]:
     """What is lacking, in words, and the facts as they would be with it."""
-    oldest = facts.oldest_stuck_ms
-    if facts.connections and (oldest or 0.0) < LONG_MS:
-        has = "none waits for long yet" if oldest is None else f"the oldest has waited {oldest / 1000:.1f} s"
-        yield f"silence of {LONG_MS / 1000:.0f} s: {has}", correlate([_older(snapshot)])
+    if (facts.oldest_stuck_ms or 0.0) < LONG_MS:
+        yield _silence(facts), correlate([_older(snapshot)])
     if not facts.two_looks:
         yield "a second look in which nothing has moved", correlate([_looked_again(snapshot)])
     for outcome in snapshot.outcomes:
@@ -109,9 +123,28 @@ def _suppositions(snapshot: Snapshot, facts: Facts) -> Iterator[tuple[str, Facts
             if supposed != engine:
                 engines = tuple(supposed if each is engine else each for each in facts.engines)
                 yield f"{name} {words}: {says}", replace(facts, engines=engines)
+        partners = [each for each in facts.engines if {each.kind, engine.kind} == {"prefill", "decode"}]
+        if partners:
+            _, rest = _engine_states(engine, two_looks=facts.two_looks)[0]
+            both = {engine.pid: replace(rest, wakes_per_s=0.0), **{each.pid: _waits(each) for each in partners}}
+            engines = tuple(both.get(each.pid, each) for each in facts.engines)
+            lack = f"{name} at rest while {partners[0].kind} keeps requests for it: {says}"
+            yield lack, replace(facts, engines=engines)
 
 
-def _engine_states(engine: Engine, *, two_looks: bool) -> Iterable[tuple[str, Engine]]:
+def _silence(facts: Facts) -> str:
+    oldest = facts.oldest_stuck_ms
+    has = "none waits for long yet" if oldest is None else f"the oldest has waited {oldest / 1000:.1f} s"
+    return f"silence of {LONG_MS / 1000:.0f} s: {has}"
+
+
+def _waits(engine: Engine) -> Engine:
+    """An engine of a pair that has requests in hand for the other one."""
+    gauges = replace(engine.gauges, handover=max(1.0, engine.gauges.handover or 0.0))
+    return replace(engine, gauges=gauges, wakes_per_s=TURNING_WAKES, asleep=False)
+
+
+def _engine_states(engine: Engine, *, two_looks: bool) -> Sequence[tuple[str, Engine]]:
     none = 0.0 if two_looks else None
     gauges = replace(engine.gauges, running=0.0, waiting=0.0, handover=0.0, tokens_delta=none, generated_delta=none)
     work = replace(gauges, running=max(1.0, engine.gauges.running or 0.0), handover=engine.gauges.handover)
