@@ -65,20 +65,32 @@ static __always_inline void extend_head(struct connection *c, struct call *k, u3
     k->head = index;
 }
 
-/* The first bytes of a message, from the call that `transfer` left behind. */
-static __always_inline void fill_head(struct connection *c, struct call *k) {
-  u32 index = k->head, have = 0;
-  struct head *h = heads.lookup(&index);
-  bool own = h && h->connection == k->connection;
+/* Copy what is in `start` as a whole behind what the head has. */
+static __always_inline void copy_small(struct head *h, struct call *k) {
+  u32 at = h->length;
+  u64 n = k->bytes;
+  if (at >= HEAD_BYTES)
+    return;
+  FORGET(at);
+  FORGET(n);
+  at &= HEAD_BYTES - 1;
+  if (n > HEAD_PIECE || bpf_probe_read_kernel(h->bytes + at, n, k->start))
+    return;
+  h->length = at + n;
+  k->left = 0;
+}
+
+/* Copy from where the bytes are. */
+static __always_inline void copy_pieces(struct head *h, struct call *k) {
 #pragma clang loop unroll(disable)
-  for (u32 i = 0; i < HEAD_PIECES && own; i++) {
+  for (u32 i = 0; i < HEAD_PIECES; i++) {
     u32 at = h->length;
     if (!k->left || at >= HEAD_BYTES)
-      break;
+      return;
     if (!k->len) {
       struct piece v;
       if (!read_iovec(k, k->next, &v))
-        break;
+        return;
       k->next++;
       k->base = v.base;
       k->len = v.len < k->left ? v.len : k->left;
@@ -89,26 +101,41 @@ static __always_inline void fill_head(struct connection *c, struct call *k) {
     FORGET(n);
     at &= HEAD_BYTES - 1;
     if (n > HEAD_PIECE || bpf_probe_read_user(h->bytes + at, n, (void *)k->base))
-      break;
+      return;
     h->length = at + n;
     k->base += n;
     k->len -= n;
     k->left -= n;
   }
-  if (k->left && own && h->length < HEAD_BYTES)
-    c->flags |= HEAD_GAP;
-  if (k->small)
-    return;
-  /* Its end is in the head as well. */
+}
+
+/* The first bytes of a message, from the call that `transfer` left behind; and the end of that call. */
+static __always_inline void fill_head(struct connection *c, struct call *k) {
+  u32 index = k->head, have;
+  struct head *h = heads.lookup(&index);
+  bool own = h && h->connection == k->connection;
+  if (own) {
+#ifndef FROM_TRACEPOINTS
+    if (k->small)
+      copy_small(h, k);
+    else
+#endif
+      copy_pieces(h, k);
+    if (k->left && h->length < HEAD_BYTES)
+      c->flags |= HEAD_GAP;
+  }
   u32 end = own && !k->left && k->bytes >= TAIL_BYTES ? h->length - TAIL_BYTES : HEAD_BYTES + HEAD_PIECE;
   FORGET(end);
-  if (end <= HEAD_BYTES + HEAD_PIECE - TAIL_BYTES) {
+  if (k->small) {
+    have = tail_of_small(k);
+  } else if (end <= HEAD_BYTES + HEAD_PIECE - TAIL_BYTES) {
     __builtin_memcpy(&k->tail, h->bytes + end, TAIL_BYTES);
     have = TAIL_BYTES;
   } else {
     have = read_tail(k);
   }
   keep_tail(c, k, have);
+  clear_start(k);
 }
 
 #endif

@@ -29,34 +29,14 @@ BPF_HASH(arguments, u64, struct registers, MAX_THREADS);
 /* Read the first bytes of a call: all, when there are few. */
 static __always_inline void read_start(struct call *k) {
   k->small = !k->iov && k->bytes <= SMALL;
-  u32 size = k->small ? k->bytes : START_BYTES;
+  u32 size = k->small || k->bytes < START_BYTES ? k->bytes : START_BYTES;
   u32 n = k->first_len < size ? k->first_len : size, rest = size - n;
-  __builtin_memset(k->start, 0, 16);
   FORGET(n);
   FORGET(rest);
-  if (!k->first || bpf_probe_read_user(k->start, n & 127, (void *)k->first))
+  if (!k->first || bpf_probe_read_user(k->start, n & (2 * SMALL - 1), (void *)k->first))
     k->small = 0;
   if (k->second && rest)
     bpf_probe_read_user(k->start + (n & 15), rest & 15, (void *)k->second);
-}
-
-/* The last bytes of a small call, as `read_tail` does it. */
-static __always_inline u32 tail_of_small(struct call *k) {
-  u32 n = k->bytes;
-  if (n < TAIL_BYTES) {
-    k->tail = n ? *(u64 *)k->start << (8 * (TAIL_BYTES - n) & 63) : 0;
-    return n;
-  }
-  n -= TAIL_BYTES;
-  FORGET(n);
-  k->tail = *(u64 *)(k->start + (n & (SMALL - 1)));
-  return TAIL_BYTES;
-}
-
-static __always_inline void clear_start(struct call *k) {
-  __builtin_memset(k->start, 0, 16);
-  if (k->small)
-    __builtin_memset(k->start + 16, 0, SMALL - 16);
 }
 
 /* Bytes went over a descriptor. */
@@ -116,17 +96,14 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
     c->out_bytes += k->bytes;
     c->out_ns = k->now;
   }
-  if (k->small)
-    keep_tail(c, k, tail_of_small(k));
-  clear_start(k);
   k->left = k->bytes;
   k->len = k->iov ? 0 : k->bytes;
   k->next = 0;
   if (k->head != NO_HEAD)
-    /* Keeps the tail, which is among the bytes of most heads. */
+    /* Does what follows here, too: the end of a call is among the bytes of most heads. */
     continuations.call((void *)ctx, HEAD_BYTES_OF);
-  if (!k->small)
-    keep_tail(c, k, read_tail(k));
+  keep_tail(c, k, k->small ? tail_of_small(k) : read_tail(k));
+  clear_start(k);
   if (frames)
     continuations.call((void *)ctx, FRAMES);
 }

@@ -19,7 +19,7 @@ TRACEPOINT, RAW_TRACEPOINT, TRACING = 5, 17, 26
 # enum bpf_attach_type.
 _TRACE_RAW_TP = 23
 _NAME_BYTES = 15
-_LOG_BYTES = 1 << 20
+_LOG_BYTES, _LOG_CHARACTERS = 1 << 24, 2000
 _PERF_TYPE_TRACEPOINT, _PERF_ATTRIBUTE_BYTES, _PERF_CLOSE_ON_EXEC = 2, 112, 8
 _PERF_SET_BPF, _PERF_ENABLE = 0x40042408, 0x2400
 
@@ -58,7 +58,8 @@ def load_program(name: str, kind: int, code: bytes, type_id: int = 0) -> int:
         log = ctypes.create_string_buffer(_LOG_BYTES)
         with suppress(OSError):
             return _bpf(_PROG_LOAD, attribute(log), what)
-        said = log.value.decode("utf-8", "replace").strip()
+        # How it ends tells why.
+        said = log.value.decode("utf-8", "replace").strip()[-_LOG_CHARACTERS:]
         raise OSError(error.errno, f"{error.strerror}: {said}" if said else error.strerror) from error
 
 
