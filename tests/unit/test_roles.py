@@ -327,3 +327,38 @@ def test_connections_across_namespaces_and_published_ports_count_once_and_by_the
     )  # fmt: skip
     for sockets in ((listener, outer, inner), (listener, inner, outer)):
         assert _calls(sockets) == {2: {_Call(server=1, port=8000): 1}}
+
+
+def test_envoy_in_front_of_the_router_is_a_proxy() -> None:
+    envoy = proc(500, "envoy", exe="/usr/local/bin/envoy")
+    sockets = (*STACK_SOCKETS, listen(500, 10000), *connect(500, 300, 30000, 43000), *connect(503, 500, 10000, 43001))
+    found = roles((*STACK, envoy, proc(503, argv="node agent.js", exe="/usr/bin/node")), sockets)
+    assert (found[500].role, found[500].product, found[503].role) == (Role.PROXY, "envoy", Role.CLIENT)
+    # Alone it passes on requests to nobody that serves a model.
+    assert roles((envoy,), (listen(500, 10000),))[500].role is Role.OTHER
+
+
+def test_ray_serve_its_proxy_replicas_and_clients() -> None:
+    ray = (
+        proc(600, "ray::ProxyActor"),
+        proc(601, "ray::ServeReplica:default:Chat.handle_request"),
+        proc(602, "ray::ServeController"),
+        proc(603, argv="python harness.py"),
+    )
+    sockets = (listen(600, 8000), listen(601, 41000), *connect(600, 601, 41000, 43000), *connect(603, 600, 8000, 43001))
+    found = roles(ray, sockets)
+    assert [found[pid].role for pid in (600, 601, 602, 603)] == [Role.PROXY, Role.WORKER, Role.OTHER, Role.CLIENT]
+    assert {found[pid].product for pid in (600, 601)} == {"ray-serve"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    ["/venv/bin/python /venv/bin/uvicorn app:app --port 8000", "python -m uvicorn app:app", "python /bin/gunicorn app"],
+)
+def test_a_plain_service_is_an_engine_where_no_other_has_a_name(argv: str) -> None:
+    service = proc(700, argv=argv)
+    sockets = (listen(700, 8000), *connect(701, 700, 8000, 43001))
+    found = roles((service, proc(701, argv="python harness.py")), sockets)
+    assert (found[700].role, found[701].role) == (Role.ENGINE_HTTP, Role.CLIENT)
+    assert found[700].role_reason.endswith("and no engine has a name")
+    assert roles((*STACK, service), (*STACK_SOCKETS, listen(700, 8000)))[700].role is Role.OTHER

@@ -57,3 +57,10 @@ def test_a_stopped_proxy_is_stopped() -> None:
     scene.owed(harness, proxy, 30, age_ms=5_000)
     scene.state(proxy, "T")
     assert scene.verdict().code is Code.PROCESS_STOPPED
+
+
+def test_lookalike_ray_serves_proxy_has_one_connection_for_all() -> None:
+    scene, harness, *_ = proxied()
+    ray = scene.process(PROXY, "ray::ProxyActor", port=8000, product="ray-serve", exe="/usr/bin/python3.11")
+    scene.owed(harness, ray, 30, age_ms=5_000)
+    assert Code.PROXY_HOLDS not in {each.code for each in scene.conclude().findings}

@@ -35,6 +35,9 @@ _TITLES: tuple[tuple[re.Pattern[str], Process.Role, str], ...] = (
     (re.compile(r"sglang::detoken(?:izer(?:_router)?)?$"), Role.DETOKENIZER, "sglang"),
     (re.compile(r"sglang::data_pa(?:rallel_controller)?$"), Role.DP_CONTROLLER, "sglang"),
     (re.compile(r"sglang::tokeniz(?:er_worker(?::\d+)?)?$"), Role.TOKENIZER_WORKER, "sglang"),
+    (re.compile(r"ray::ProxyActor"), Role.PROXY, "ray-serve"),
+    # What it speaks with the proxy is gRPC, not HTTP.
+    (re.compile(r"ray::ServeRepli"), Role.WORKER, "ray-serve"),
     (re.compile(r"\w+::APIServ(?:e(?:r(?:_\d+)?)?)?$"), Role.ENGINE_HTTP, "vllm"),
     (re.compile(r"\w+::EngineCo(?:r(?:e(?P<rank>_.*)?)?)?$"), Role.SCHEDULER, "vllm"),
     (re.compile(r"\w+::Worker(?P<rank>_.*)?$"), Role.WORKER, "vllm"),
@@ -90,6 +93,8 @@ PROXIES: dict[str, str] = {
     "docker-proxy": "docker-proxy",
     "kong": "kong",
 }
+# Programs that serve some Python application over HTTP.
+HTTP_SERVERS = frozenset({"uvicorn", "hypercorn", "granian", "gunicorn"})
 # Programs that connect to a router or an engine and wait for no answer of a model.
 WATCHERS = frozenset(
     {

@@ -5,7 +5,8 @@ In this order, each step only over what the ones before left open:
 1. configuration;
 2. names: title, program, own command line (`names`);
 3. families: the parent of a scheduler is the HTTP process of its engine; what a leader forked belongs to it;
-4. whoever listens where a router connects is an engine, of whatever kind;
+4. whoever listens where a router connects is an engine, of whatever kind; where neither router nor engine has a name,
+   so is a plain HTTP service of Python;
 5. outwards from routers and engines, along connections to their API ports: clients, and proxies, which others connect
    to in turn. Scrapers, launchers and supervisors are none, and neither are those who only ask a metrics port.
 """
@@ -58,6 +59,7 @@ def assign_roles(
     search.named()
     search.families()
     search.unnamed_engines()
+    search.plain_services()
     search.outwards()
     search.engines(metrics)
     return tuple(search.found[process.pid] for process in processes)
@@ -150,6 +152,15 @@ class _Search:
                 if self._passes_on(server.pid, router.pid):
                     continue  # a gateway between router and engine
                 self._set(server.pid, Role.ENGINE_HTTP, f"listens where the router (pid {router.pid}) connects")
+
+    def plain_services(self) -> None:
+        """Step 4, where nobody is known to serve a model: a gateway or a dashboard beside a known one is no engine."""
+        if any(process.role in {Role.ROUTER, Role.ENGINE_HTTP} for process in self.found.values()):
+            return
+        for pid, process in self.found.items():
+            command = names.command_of(process.argv)[0].rpartition("/")[2]
+            if command in names.HTTP_SERVERS and process.argv_source == "own":
+                self._set(pid, Role.ENGINE_HTTP, f"command {command}, and no engine has a name", command)
 
     def outwards(self) -> None:
         """Step 5, one hop further each time."""
@@ -252,6 +263,8 @@ class _Search:
     def _proxy_families(self) -> None:
         """The master and the idle workers of a proxy: the same program, parent or child."""
         for proxy in [process for process in self.found.values() if process.role is Role.PROXY and process.product]:
+            if proxy.title.startswith("ray::"):
+                continue  # every actor of Ray is the same program
             for pid, process in self.found.items():
                 related = pid == proxy.parent_pid or process.parent_pid in {proxy.pid, proxy.parent_pid}
                 if related and process.exe == proxy.exe and process.exe:

@@ -6,7 +6,7 @@ may carry several requests on one connection is left alone. HIGH when nothing at
 proxy answers some requests itself.
 
 Lookalikes: a keep-alive pool; a proxy whose workers share connections, which are one program here but several
-processes: what any of them has upstream counts.
+processes: what any of them has upstream counts; Ray Serve's proxy, which has one gRPC connection for each replica.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from freezeframe.judge.verdicts._steps import log, step
 from freezeframe.judge.verdicts._words import count, oldest, seconds, who
 
 Level = Confidence.Level
+# All requests to one replica go over one connection.
+_MULTIPLEX = frozenset({"ray-serve"})
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -28,6 +30,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _proxy(facts: Facts, proxy: Process, proxies: list[Process]) -> Verdict | None:
+    if proxy.product in _MULTIPLEX:
+        return None
     workers = [p.pid for p in proxies if p.exe == proxy.exe and p.pid != proxy.pid]
     everyone = (proxy.pid, *workers)
     if facts.from_client(*workers) or not runs(facts, *everyone) or not sockets_seen(facts, *everyone):
