@@ -56,6 +56,33 @@ def table(symbols: list[tuple[bytes, int, int, int, int]]) -> SymbolTable:
     return SymbolTable(image, parsed, memoryview(build_index(image, parsed)))
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "headers"),
+    [
+        (0, b"", 3 * 64),
+        # libelf does not believe the size of a header that the file tells.
+        (58, struct.pack("<H", 0x8040), 3 * 64),
+        # More than fit into the file, and a number that is in the first header.
+        (60, struct.pack("<H", 0xFFFF), 3 * 64),
+        (60, struct.pack("<H", 0), None),
+        (40, struct.pack("<Q", 1 << 63), None),
+    ],
+)
+def test_section_headers_are_where_libelf_takes_them(at: int, value: bytes, headers: int | None) -> None:
+    data = bytearray(make_elf([]))
+    data[at : at + len(value)] = value
+    found = elf.parse(memoryview(bytes(data))).headers
+    assert (found.size if found is not None and found.size else None) == headers
+    assert headers is None or found.offset + found.size == len(data)
+
+
+def test_only_programs_and_libraries_are_loadable() -> None:
+    data = bytearray(make_elf([]))
+    assert elf.parse(memoryview(bytes(data))).loadable
+    data[16:18] = struct.pack("<H", 1)
+    assert not elf.parse(memoryview(bytes(data))).loadable
+
+
 def test_an_elf_file() -> None:
     parsed = elf.parse(memoryview(make_elf([(b"f", FUNCTION, 1, 0x1500, 16)])))
     assert parsed.build_id == "ab" * 20

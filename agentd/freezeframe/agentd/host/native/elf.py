@@ -54,7 +54,7 @@ class Elf:
     stripped: bool
     # Whether it is a program or a library: what a linker has yet to move is not run as it is.
     loadable: bool
-    # The section headers; None when it has none.
+    # The section headers, as libelf finds them; None when it has none.
     headers: Section | None
 
     def address(self, offset: int) -> int | None:
@@ -104,12 +104,13 @@ def _parse(image: memoryview) -> Elf:
         names=names if symbols else None,
         stripped=_SHT_SYMTAB not in tables,
         loadable=form in (_ET_EXEC, _ET_DYN),
-        headers=_headers(image, shoff, shentsize, shnum),
+        headers=_headers(image, shoff, shnum),
     )
 
 
-def _headers(image: memoryview, offset: int, size: int, count: int) -> Section | None:
-    if size != _SHDR.size or not 0 < offset <= len(image) - _SHDR.size:
+def _headers(image: memoryview, offset: int, count: int) -> Section | None:
+    # Whatever size of one the file tells: libelf takes them to be as large as they are.
+    if not 0 < offset <= len(image) - _SHDR.size:
         return None
     # Of more sections than 16 bits count, the first header has the number.
     count = count or _SHDR.unpack_from(image, offset)[5]
