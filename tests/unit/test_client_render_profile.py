@@ -9,6 +9,7 @@ from freezeframe.client.render.style import Style
 from freezeframe.v1 import snapshot_pb2
 
 SNAPSHOT = """
+ranks { pid: 7 rank: "TP1" }
 profile { pid: 8 tid: 9 name: "poller" hz: 49 duration_ms: 2000 cpu_ms: 20 waits { reason: "epoll_wait" share: 0.99 } }
 profile { pid: 7 tid: 7 name: "sglang::schedul" hz: 49 duration_ms: 2000 cpu_ms: 1980 doubt: "3 samples were cut"
   stacks { samples: 90
@@ -27,9 +28,9 @@ def test_the_busiest_thread_first_with_its_loop() -> None:
     assert page.split("\n") == [
         "Profile",
         "  2.0 s at 49 samples a second of CPU time.",
-        "  PID  TID  NAME              CPU  SAMPLES  OFF THE CPU      NOTE",
-        "    7    7  sglang::schedul  99 %      100  -                3 samples were cut",
-        "    8    9  poller            1 %        0  epoll_wait 99 %",
+        "  PID  TID  NAME                  CPU  SAMPLES  OFF THE CPU      NOTE",
+        "    7    7  sglang::schedul TP1  99 %      100  -                3 samples were cut",
+        "    8    9  poller                1 %        0  epoll_wait 99 %",
         "  pid 7, thread 7 sglang::schedul: functions of its samples, callees included",
         "    100 %  event_loop  scheduler.py",
         "    100 %  main  python3",

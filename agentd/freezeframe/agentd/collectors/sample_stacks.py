@@ -3,8 +3,8 @@
 Only when a profile is asked for (`snap --profile SECONDS`). A perf event per thread fires at 49 Hz of that thread's CPU
 time and copies its registers and 16 KiB of its stack; the copies are unwound by libdw when the time is over. As each
 sample of a thread of CPython comes, our own walker reads that thread's Python frames: a millisecond later, so a sample
-that lies between two functions may have the frames of the other. Ten times a second the threads that are off the CPU
-are asked what system call they are in.
+that lies between two functions may have the frames of the other; of a thread that sleeps by then none are told. Ten
+times a second the threads that are off the CPU are asked what system call they are in.
 
 Pause of the target: 0 (no ptrace, no signal): the kernel copies in the thread's own timer interrupt, 10 microseconds a
 sample. Privilege: CAP_PERFMON, CAP_SYS_PTRACE for Python frames, CAP_SYS_ADMIN for map_files. Cost: 1 ms of CPU per
@@ -222,11 +222,19 @@ def _sample(
                 continue
             kept += len(sample.stack)
             python = pythons.get(thread.pid)
-            thread.samples.append((sample, python.frames(sample.tid, job.caps.frames) if python is not None else ()))
+            frames = python.frames(sample.tid, job.caps.frames) if python is not None else ()
+            # One that has gone to sleep since is somewhere else.
+            thread.samples.append((sample, frames if frames and _runs(thread) else ()))
     for thread in watched.values():
         with suppress(procfs.ProcfsError):  # ended: what it used is not known
             now_ms = procfs.run_times(thread.directory)
             thread.spent = (now_ms[0] - thread.began[0], now_ms[1] - thread.began[1])
+
+
+def _runs(thread: _Thread) -> bool:
+    with suppress(procfs.ProcfsError):
+        return procfs.stat(thread.directory).state == "R"
+    return False
 
 
 def _look(thread: _Thread) -> None:

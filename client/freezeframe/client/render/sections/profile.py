@@ -20,6 +20,7 @@ def profile(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show the threads that used the CPU, most first."""
     if not snapshot.profile:
         return ()
+    ranks = {rank.pid: rank.rank for rank in snapshot.ranks}
     threads = sorted(snapshot.profile, key=lambda thread: -_share(thread))
     first = threads[0]
     said = f"{units.age(first.duration_ms)} at {units.number(first.hz)} samples a second of CPU time."
@@ -36,7 +37,7 @@ def profile(snapshot: Snapshot) -> tuple[Block, ...]:
         (
             str(thread.pid),
             str(thread.tid),
-            thread.name or NOTHING,
+            " ".join(filter(None, (thread.name, ranks.get(thread.pid, "")))) or NOTHING,
             _percent(_share(thread)),
             str(_samples(thread)),
             ", ".join(f"{wait.reason} {_percent(wait.share)}" for wait in thread.waits[:_STACKS]) or NOTHING,
