@@ -117,6 +117,15 @@ def test_prefill_gone_and_decode_waits_for_it():
     assert (verdict.code, verdict.holder_pids, verdict.confidence) == (Code.ROUTER_DUAL_LEG, (router,), Level.MEDIUM)
 
 
+def test_lookalike_decodes_queue_is_from_before_these_requests():
+    scene, harness, router, prefill, decode = pair()
+    scene.owed(harness, router, 30, age_ms=12_000)
+    scene.owed(router, decode, 30, age_ms=12_000)
+    scene.gauges(prefill)
+    scene.gauges(decode, transfer=25, age_ms=30_000)
+    assert Code.ROUTER_DUAL_LEG not in {finding.code for finding in scene.conclude().findings}
+
+
 def test_near_miss_both_legs_open():
     scene, harness, router, prefill, decode = pair()
     scene.owed(harness, router, 30, age_ms=3_000)

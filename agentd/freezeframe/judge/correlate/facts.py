@@ -138,6 +138,10 @@ class Gauges:
         """Whether the scheduler's own numbers are there."""
         return self.running is not None and self.waiting is not None
 
+    def told_since(self, age_ms: float | None) -> bool:
+        """Whether what they say is not known to be from before a request of this age, and so of other requests."""
+        return self.age_ms is None or self.age_ms <= (age_ms or 0.0)
+
     @property
     def empty(self) -> bool:
         """Whether they are there, not known to be stale, and all 0."""

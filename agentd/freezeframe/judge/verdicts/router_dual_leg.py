@@ -107,7 +107,9 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
     if waiting < 1 or prefill.owed or prefill.unclear or not sockets_seen(facts, router, *prefill.pids):
         return None
     age = oldest(down)
-    waits_for_prefill = any((e.gauges.handover or 0) > 0 and _counts_nothing(e, age) for e in decode.engines)
+    waits_for_prefill = any(
+        (e.gauges.handover or 0) > 0 and e.gauges.told_since(age) and _counts_nothing(e, age) for e in decode.engines
+    )
     if not waits_for_prefill or (prefill.engines and not prefill.empty):
         return None
     if any(engine.gauges.tokens_delta for engine in prefill.engines):

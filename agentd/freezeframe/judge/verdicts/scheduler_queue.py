@@ -34,8 +34,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         return None
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served)
-    # Written before the oldest of them came, it tells of others.
-    if gauges.age_ms is not None and gauges.age_ms > (oldest(waiting) or 0.0):
+    if not gauges.told_since(oldest(waiting)):
         return None
     if (
         not for_clients(facts, waiting)
