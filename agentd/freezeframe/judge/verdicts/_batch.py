@@ -11,6 +11,7 @@ from freezeframe.judge.verdicts._steps import known, stacks, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, quietest, seconds, socket_refs, who
 
 Level = Confidence.Level
+_SMI = "nvidia-smi --query-gpu=index,utilization.gpu,power.draw,clocks.sm --format=csv"
 
 
 def stalled_batches(facts: Facts, code: Verdict.Code) -> tuple[Verdict, ...]:
@@ -64,9 +65,11 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         evidence=tuple(proved),
         next_steps=(
             stacks(facts, holders[0], "where its batch is; twice, some seconds apart"),
-            step(
-                "nvidia-smi --query-gpu=index,utilization.gpu,power.draw,clocks.sm --format=csv",
-                "high use at low power: a kernel spins",
+            *(
+                (step(_SMI, "high use at low power: a kernel spins"),)
+                # Where there is none, or the driver hangs, it would say nothing.
+                if facts.snapshot.gpus
+                else ()
             ),
             step("dmesg -T | grep -iE 'xid|nvrm'", "faults of its GPUs"),
             known("a batch that never ends: a kernel or a collective that spins or waits for another rank"),

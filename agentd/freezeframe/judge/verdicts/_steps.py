@@ -50,10 +50,23 @@ def ask(facts: Facts, pid: int, path: str, why: str, *, pattern: str = "") -> st
     return step(f"curl -sS -m 2 {shlex.quote(f'http://{host}:{port}{path}')}{found}", why)
 
 
-def limits(pid: int, why: str) -> str:
-    """Show its flags that limit."""
-    pattern = "concurrent|queue|rate-limit|retry|timeout"
-    return step(f"tr '\\0' '\\n' < /proc/{pid}/cmdline | grep -A 1 -E {shlex.quote(pattern)}", why)
+def flags(pid: int, why: str) -> str:
+    """Show the flags that a process was started with, which the snapshot has even where a title took their place."""
+    return step(f"freezeframe show FILE processes | grep -A 8 -w 'pid {pid}'", why)
+
+
+def quota(cgroup: str, why: str) -> str:
+    """Show CPU quota and throttling of a cgroup, of either version, wherever it is mounted."""
+    files = "cpu.{max,cfs_quota_us,cfs_period_us,stat}"
+    return step(f"cat /sys/fs/cgroup{{,/unified,/cpu}}{shlex.quote(cgroup)}/{files} 2>/dev/null", why)
+
+
+def thaw(cgroup: str, why: str) -> str:
+    """Thaw a cgroup of either version."""
+    path = shlex.quote(cgroup)
+    second = f"echo 0 | tee /sys/fs/cgroup{{,/unified}}{path}/cgroup.freeze 2>/dev/null"
+    first = f"echo THAWED | tee /sys/fs/cgroup/freezer{path}/freezer.state 2>/dev/null"
+    return step(f"{second}; {first}", why)
 
 
 def restart(facts: Facts, pid: int, why: str) -> str:

@@ -16,14 +16,12 @@ as evidence only.
 
 from __future__ import annotations
 
-import shlex
-
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved
-from freezeframe.judge.verdicts._steps import step
+from freezeframe.judge.verdicts._steps import quota, step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
 Level = Confidence.Level
@@ -157,10 +155,7 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
             step("top -b -H -n 1 | head -40", "who takes the CPU"),
             step("cat /proc/pressure/cpu /proc/pressure/memory /proc/pressure/io", "what is short"),
             *(
-                step(
-                    f"cd {shlex.quote(f'/sys/fs/cgroup{each}')} && cat cpu.max cpu.stat",
-                    "its quota and throttling; once it is raised look again: another cause may sit behind it",
-                )
+                quota(each, "its quota and throttling; once it is raised look again: another cause may sit behind it")
                 for each in groups
             ),
         ),

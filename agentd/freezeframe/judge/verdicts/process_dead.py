@@ -55,7 +55,7 @@ def _verdict(facts: Facts, p: Process) -> Verdict:
         evidence=tuple(proved),
         next_steps=(
             log(facts, p.pid, "its last lines"),
-            step(f"journalctl -k --no-pager | grep -w {p.pid}", "what the kernel says of its end"),
+            step(f"dmesg -T | grep -w {p.pid}", "what the kernel says of its end"),
             restart(facts, p.engine_pid or p.pid, "an engine goes as a whole"),
             *((known("an engine whose core is dead while its HTTP process answers"),) if p.role in _PARTS else ()),
         ),

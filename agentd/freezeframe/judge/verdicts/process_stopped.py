@@ -12,12 +12,10 @@ the path.
 
 from __future__ import annotations
 
-import shlex
-
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
-from freezeframe.judge.verdicts._steps import step
+from freezeframe.judge.verdicts._steps import step, thaw
 from freezeframe.judge.verdicts._stopped_outside import outside
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
@@ -75,5 +73,4 @@ def _verdict(facts: Facts, group: list[Process]) -> Verdict:
 def _thaw(p: Process) -> str:
     if not p.cgroup:
         return step(f"cat /proc/{p.pid}/cgroup", "its cgroup: write 0 to the cgroup.freeze there")
-    freeze = shlex.quote(f"/sys/fs/cgroup{p.cgroup}/cgroup.freeze")
-    return step(f"echo 0 > {freeze}", "thaws it; find who froze it")
+    return thaw(p.cgroup, "thaws it; find who froze it")

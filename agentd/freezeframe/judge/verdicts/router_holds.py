@@ -18,7 +18,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._held import held, held_evidence
-from freezeframe.judge.verdicts._steps import ask, limits, log
+from freezeframe.judge.verdicts._steps import ask, flags, log
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, who
 from freezeframe.judge.verdicts.router_queue import limiter
 
@@ -49,7 +49,7 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         confidence=Level.HIGH if found.sure else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            limits(router, "its limits, retries and timeouts"),
+            flags(router, "its limits, retries and timeouts"),
             ask(facts, router, "/workers", "which workers it knows, and takes for healthy"),
             log(facts, router, "retries, breakers, health checks", pattern="retry|breaker|health|worker|panic"),
         ),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Evidence, Verdict
-from freezeframe.judge.verdicts._steps import known, limits, step
+from freezeframe.judge.verdicts._steps import flags, known, step
 from freezeframe.judge.verdicts._words import evidence
 
 Level = Confidence.Level
@@ -76,7 +76,7 @@ def _router(facts: Facts, router: int) -> Verdict | None:
                     )
                     for w in out[:_ASKED]
                 ),
-                limits(router, "its breaker: it tries again after --cb-timeout-duration-secs, 60 s by default"),
+                flags(router, "its breaker: it tries again after --cb-timeout-duration-secs, 60 s by default"),
                 known("no usable worker though they live: an open breaker, or one that is listed and gone"),
             ),
         )

@@ -13,7 +13,7 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.names import flag_values
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._held import Held, held, held_evidence
-from freezeframe.judge.verdicts._steps import limits, step
+from freezeframe.judge.verdicts._steps import flags, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, who
 
 Level = Confidence.Level
@@ -41,7 +41,7 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         evidence=(*held_evidence(facts, found), *shows),
         next_steps=(
             step("freezeframe show FILE findings", "what the requests under way wait for"),
-            limits(router, "the limit that it has; raise it, or the rate, once they move"),
+            flags(router, "the limit that it has; raise it, or the rate, once they move"),
         ),
         explains=found.count,
     )
