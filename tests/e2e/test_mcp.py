@@ -17,7 +17,7 @@ from tests.support.command import freezeframe
 from tests.support.daemon import Daemon, running_daemon
 
 mcp: Any = importlib.import_module("mcp") if importlib.util.find_spec("mcp") is not None else None
-pytestmark = [pytest.mark.needs("root", "e2e", "mcp"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("root", "mcp"), pytest.mark.timeout(120)]
 
 
 @asynccontextmanager
