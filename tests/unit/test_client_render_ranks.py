@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from freezeframe.client.render.sections.ranks import folded, ranks
+from freezeframe.client.render.sections.ranks import ranks
+from freezeframe.judge.labels import folded
 from freezeframe.v1 import metric_pb2, snapshot_pb2
 
 

@@ -21,8 +21,8 @@ def test_one_rank_in_the_all_reduce_of_a_prefetch_and_its_peers_in_a_broadcast()
     assert (verdict.confidence, verdict.explains) == (Confidence.Level.HIGH, 30)
     assert verdict.summary == (
         "The 4 ranks of the scheduler wait for each other in different collectives: "
-        "TP2 in all_reduce under can_terminate_prefetch, "
-        "TP0, TP1, TP3 in broadcast under _broadcast_reqs_across_ranks; "
+        "TP2 in all_reduce under can_terminate_prefetch; "
+        "TP0-1, TP3 in broadcast under _broadcast_reqs_across_ranks; "
         "30 requests of harness.py (pid 101) wait, oldest 41 s."
     )
     # The table is in the evidence, the minority first.
@@ -109,3 +109,15 @@ def test_without_stacks_nothing_is_claimed():
     scene.lose("snapshot_python_stacks")
     assert Code.RANKS_DIVERGED not in codes(scene)
     assert [(rank.phase, rank.frame) for rank in scene.conclude().ranks] == [("", ""), ("", "")]
+
+
+def test_a_verdict_on_a_scheduler_carries_the_rank_table():
+    scene, engine = ranked(BATCH, BROADCAST, BROADCAST, BROADCAST)
+    scene.gauges(engine, running=4)
+    verdict = scene.verdict()
+    assert verdict.code in {Code.DECODE_STALLED, Code.PREFILL_STALLED}
+    assert [fact.text for fact in verdict.evidence[-2:]] == [
+        "ranks: TP0 in forward_batch_generation (batch launch), the minority",
+        "ranks: TP1-3 in broadcast under _broadcast_reqs_across_ranks (broadcast)",
+    ]
+    assert verdict.evidence[-1].ref == "ranks[1] ranks[2] ranks[3]"

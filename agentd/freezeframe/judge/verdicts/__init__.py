@@ -46,7 +46,7 @@ from freezeframe.judge.verdicts import (
     undetermined,
     zombie_upstream,
 )
-from freezeframe.judge.verdicts._rest import attribute, rule_out
+from freezeframe.judge.verdicts._rest import attribute, rank_table, rule_out
 from freezeframe.judge.verdicts._steps import traces
 
 __all__ = ["RULES", "conclude", "judge"]
@@ -112,6 +112,7 @@ def judge(facts: Facts) -> tuple[Verdict, ...]:
     return tuple(
         replace(
             verdict,
+            evidence=(*verdict.evidence, *rank_table(facts, verdict)),
             next_steps=(*verdict.next_steps, *_ready(facts, verdict)),
             ruled_out=rule_out(facts, verdict),
             unknowns=(*verdict.unknowns, *facts.unknowns, *ambiguous),

@@ -7,11 +7,14 @@ from dataclasses import replace
 from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.rates import recent_rate
+from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
 from freezeframe.judge.verdicts._gpus import gpus_of, rests, state
 from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, process_ref, seconds, socket_refs
 
+# Rows of a rank table among the evidence.
+_RANK_ROWS = 6
 # Clients in the attribution.
 _CLIENTS = 20
 _GPU_CODES = frozenset({Verdict.Code.GPU_FAULT, Verdict.Code.GPU_SPIN})
@@ -45,6 +48,33 @@ def rule_out(facts: Facts, verdict: Verdict) -> tuple[RuledOut, ...]:
         if proved := _gpus(facts, engine):
             found.append(RuledOut(hop=f"GPUs of the {engine_name(engine.kind)} (pid {engine.pid})", evidence=proved))
     return tuple(found)
+
+
+def rank_table(facts: Facts, verdict: Verdict) -> tuple[Evidence, ...]:
+    """Where the ranks stand beside a holder that is one of several, the minority first; none where it is told already.
+
+    Comparing them says more than any single stack: one that is elsewhere is what the others wait for.
+    """
+    if any("ranks[" in fact.ref for fact in verdict.evidence):
+        return ()
+    held = {facts.processes[pid].engine_pid for pid in verdict.holder_pids if pid in facts.processes} - {0}
+    groups: dict[int, list[int]] = {}
+    for index, rank in enumerate(facts.ranks):
+        if rank.engine_pid in held and rank.rank and rank.frame:
+            groups.setdefault(rank.group, []).append(index)
+    ranks = {index for members in groups.values() for index in members}
+    if len(ranks) <= 1 or not {facts.ranks[index].pid for index in ranks} & set(verdict.holder_pids):
+        return ()
+    return tuple(_together(facts, members) for members in list(groups.values())[:_RANK_ROWS])
+
+
+def _together(facts: Facts, members: list[int]) -> Evidence:
+    first = facts.ranks[members[0]]
+    labels = folded(facts.ranks[index].rank for index in members)
+    phase = f" ({first.phase})" if first.phase else ""
+    note = ", the minority" if first.minority else ""
+    text = f"ranks: {labels} in {first.frame}{phase}{note}"
+    return evidence(text, *(f"ranks[{index}]" for index in members))
 
 
 def _client(facts: Facts) -> tuple[Evidence, ...]:

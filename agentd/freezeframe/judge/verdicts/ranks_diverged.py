@@ -24,6 +24,7 @@ from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.phases import COLLECTIVES
 from freezeframe.judge.correlate.ranks import parallel_groups, rank_index, stands, tensor_number
 from freezeframe.judge.correlate.stacks import main_thread
+from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Confidence, Evidence, Process, Verdict
 from freezeframe.judge.verdicts._batch import with_a_client
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stalled, stuck
@@ -65,7 +66,8 @@ def _group(facts: Facts, engine: Engine, group: Sequence[Process]) -> Verdict | 
     most = max(counts.values())
     minority = tuple(pid for pid, place in places.items() if counts[place] < most)
     holders = minority or tuple(places)
-    where = ", ".join(f"{_names(group, places, place)} in {place}" for place in sorted(counts, key=counts.__getitem__))
+    labels = {place: folded(p.rank for p in group if places[p.pid] == place) for place in counts}
+    where = "; ".join(f"{labels[place]} in {place}" for place in sorted(counts, key=counts.__getitem__))
     hop = scheduler_hop(engine.kind)
     since = seconds(max(oldest(owed) or 0.0, quietest(begun) or 0.0))
     return Verdict(
@@ -135,8 +137,3 @@ def _table(
         text = f"{process.rank} (pid {process.pid}) is in {places[process.pid]} at both looks and never woke in between"
         found.append(evidence(text, *refs))
     return tuple(found)
-
-
-def _names(group: Sequence[Process], places: dict[int, str], place: str) -> str:
-    names = [process.rank for process in group if places[process.pid] == place]
-    return ", ".join(names[:_SPELLED]) + (f" and {len(names) - _SPELLED} more" if len(names) > _SPELLED else "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from freezeframe.client.render.document import Block, Lines
 from freezeframe.client.render.sections.contract import Snapshot
-from freezeframe.client.render.sections.ranks import folded
+from freezeframe.judge.labels import folded
 
 _NAMED = 4
 _ADDRESS = re.compile(r"0x[0-9a-f]+")

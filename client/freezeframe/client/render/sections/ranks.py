@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Column, Paragraph, Table
 from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, optional
+from freezeframe.judge.labels import folded
 from freezeframe.v1 import metric_pb2
-
-_NAMED = 8
-_NUMBER = re.compile(r"(.*?)(\d+)$")
 
 
 def ranks(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -61,31 +58,6 @@ def _traces(snapshot: Snapshot) -> tuple[Block, ...]:
     )
     said = [Paragraph(text=line) for each in traces for line in each.text.split("\n") if each.text]
     return (*((Paragraph(text=""),) if snapshot.ranks else ()), Table(columns=columns, rows=rows), *said)
-
-
-def folded(names: Iterable[str]) -> str:
-    """Names with numbers at their ends as ranges: "TP0-3 TP5"."""
-    ranges: dict[str, list[int]] = {}
-    others: list[str] = []
-    for name in dict.fromkeys(names):
-        found = _NUMBER.match(name)
-        if found is None:
-            others.append(name)
-        else:
-            ranges.setdefault(found[1], []).append(int(found[2]))
-    said = [f"{head}{span}" for head, numbers in ranges.items() for span in _spans(sorted(numbers))]
-    said = [*said, *others]
-    return ", ".join(said[:_NAMED]) + (f" and {len(said) - _NAMED} more" if len(said) > _NAMED else "")
-
-
-def _spans(numbers: Sequence[int]) -> list[str]:
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in spans]
 
 
 def _row(members: Sequence[metric_pb2.Rank]) -> tuple[str, ...]:
