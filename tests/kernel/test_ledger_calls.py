@@ -27,11 +27,13 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-@pytest.fixture(scope="module", params=["registers", "events"])
+@pytest.fixture(scope="module", params=["typed registers", "registers", "events"])
 def ledger(request: pytest.FixtureRequest, private_directory: Path) -> Iterator[Ledger]:
-    """By both ways of reading arguments: the second is what lockdown=confidentiality leaves."""
-    program = programs.LEDGER if request.param == "registers" else programs.LEDGER.otherwise
-    assert program is not None
+    """By each way of reading arguments: without BTF the second one, and what lockdown=confidentiality leaves."""
+    ways = [programs.LEDGER]
+    while ways[-1].otherwise is not None:
+        ways.append(ways[-1].otherwise)
+    program = dict(zip(("typed registers", "registers", "events"), ways, strict=True))[request.param]
     ledger = Ledger(loader.load(program, str(private_directory)))
     try:
         yield ledger
