@@ -303,8 +303,9 @@ def test_nginx_as_server_and_as_proxy(ledger: Ledger, app: tuple[int, int], tmp_
     command = ["nginx", "-c", str(tmp_path / "conf"), "-p", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as master:
         try:
-            eventually(lambda: listens(listen))
-            (worker,) = map(int, Path(f"/proc/{master.pid}/task/{master.pid}/children").read_text().split())
+            children = Path(f"/proc/{master.pid}/task/{master.pid}/children")
+            eventually(lambda: listens(listen) and children.read_text())
+            (worker,) = map(int, children.read_text().split())
             curl(f"http://127.0.0.1:{listen}/tiny?[1-40]")
             assert counts(ledger, worker) == (40, 40)
             curl(f"http://127.0.0.1:{listen}/file?[1-5]")

@@ -39,6 +39,7 @@ struct call {
   u32 head;  /* where the bytes go to, NO_HEAD when nowhere */
   u32 group; /* the group of iovecs that was read last, NO_GROUP when none was */
   u32 small; /* all of it is in `start` */
+  u32 filled; /* bytes in `start`, which is zero behind them */
   struct piece iovs[2 * GROUP]; /* that group, and as much room for what the verifier takes for possible */
   u8 start[2 * SMALL]; /* its first bytes */
 };
@@ -132,6 +133,13 @@ static __always_inline bool ends_an_event(u64 tail) {
          (tail >> 16) == ('\r' | '\n' << 8 | '\r' << 16 | (u64)'\n' << 24 | (u64)'\r' << 32 | (u64)'\n' << 40);
 }
 
+/* 0x80 in each byte that is this sign. */
+static __always_inline u64 places_of(u64 bytes, u8 sign) {
+  const u64 low = 0x7f7f7f7f7f7f7f7f;
+  bytes ^= 0x0101010101010101 * sign;
+  return ~(((bytes & low) + low) | bytes | low);
+}
+
 /* Keep the last bytes of a call, which are in `tail`: of what is said only the signs that end a chunk. */
 static __always_inline void keep_tail(struct connection *c, struct call *k, u32 have) {
   u64 *tail = k->direction == IN ? &c->in_tail : &c->out_tail;
@@ -141,12 +149,7 @@ static __always_inline void keep_tail(struct connection *c, struct call *k, u32 
     *tail = UNKNOWN_TAIL;
     return;
   }
-#pragma unroll
-  for (u32 i = 0; i < 64; i += 8) {
-    u8 sign = said >> i;
-    if (sign != '\r' && sign != '\n' && sign != '0')
-      said &= ~(0xffULL << i);
-  }
+  said &= ((places_of(said, '\r') | places_of(said, '\n') | places_of(said, '0')) >> 7) * 0xff;
   said = have < TAIL_BYTES && have == k->bytes ? (*tail >> (8 * have & 63)) | said : said;
   *tail = said;
   if (ends_an_event(said) && k->direction == (c->side == SERVER ? OUT : IN))
@@ -167,15 +170,13 @@ static __always_inline u32 tail_of_small(struct call *k) {
 }
 
 static __always_inline void clear_start(struct call *k) {
-  __builtin_memset(k->start, 0, 64);
-  if (!k->small)
-    return;
 #pragma clang loop unroll(disable)
-  for (u32 i = 64; i < SMALL; i += 64) {
-    if (i >= k->bytes)
-      return;
-    __builtin_memset(k->start + i, 0, 64);
+  for (u32 i = 0; i < SMALL; i += 32) {
+    if (i >= k->filled)
+      break;
+    __builtin_memset(k->start + i, 0, 32);
   }
+  k->filled = 0;
 }
 
 #endif

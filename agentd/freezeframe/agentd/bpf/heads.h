@@ -65,20 +65,22 @@ static __always_inline void extend_head(struct connection *c, struct call *k, u3
     k->head = index;
 }
 
+#ifndef FROM_TRACEPOINTS
 /* Copy what is in `start` as a whole behind what the head has. */
-static __always_inline void copy_small(struct head *h, struct call *k) {
+static __always_inline void copy_small(struct call *k) {
+  u32 index = k->head;
+  struct head *h = heads.lookup(&index);
+  if (!h || h->connection != k->connection || h->length >= HEAD_BYTES)
+    return;
   u32 at = h->length;
   u64 n = k->bytes;
-  if (at >= HEAD_BYTES)
-    return;
   FORGET(at);
   FORGET(n);
   at &= HEAD_BYTES - 1;
-  if (n > HEAD_PIECE || bpf_probe_read_kernel(h->bytes + at, n, k->start))
-    return;
-  h->length = at + n;
-  k->left = 0;
+  if (n <= HEAD_PIECE && !bpf_probe_read_kernel(h->bytes + at, n, k->start))
+    h->length = at + n;
 }
+#endif
 
 /* Copy from where the bytes are. */
 static __always_inline void copy_pieces(struct head *h, struct call *k) {
@@ -115,12 +117,7 @@ static __always_inline void fill_head(struct connection *c, struct call *k) {
   struct head *h = heads.lookup(&index);
   bool own = h && h->connection == k->connection;
   if (own) {
-#ifndef FROM_TRACEPOINTS
-    if (k->small)
-      copy_small(h, k);
-    else
-#endif
-      copy_pieces(h, k);
+    copy_pieces(h, k);
     if (k->left && h->length < HEAD_BYTES)
       c->flags |= HEAD_GAP;
   }

@@ -31,6 +31,7 @@ static __always_inline void read_start(struct call *k) {
   k->small = !k->iov && k->bytes <= SMALL;
   u32 size = k->small || k->bytes < START_BYTES ? k->bytes : START_BYTES;
   u32 n = k->first_len < size ? k->first_len : size, rest = size - n;
+  k->filled = size;
   FORGET(n);
   FORGET(rest);
   if (!k->first || bpf_probe_read_user(k->start, n & (2 * SMALL - 1), (void *)k->first))
@@ -99,6 +100,11 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
   k->left = k->bytes;
   k->len = k->iov ? 0 : k->bytes;
   k->next = 0;
+#ifndef FROM_TRACEPOINTS
+  if (k->head != NO_HEAD && k->small)
+    copy_small(k);
+  else
+#endif
   if (k->head != NO_HEAD)
     /* Does what follows here, too: the end of a call is among the bytes of most heads. */
     continuations.call((void *)ctx, HEAD_BYTES_OF);
