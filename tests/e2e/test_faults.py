@@ -65,7 +65,9 @@ def test_a_snapshot_in_time_and_health_at_once_while_memory_and_a_worker_are_stu
     assert came["ms"] <= DEADLINE_MS + 250.0
     assert (len(answers), max(answers) <= 50.0) == (CHECKS, True), max(answers)
     outcomes = {outcome.collector: outcome for outcome in snapshot.outcomes}
-    assert {collector.name for collector in COLLECTORS} - outcomes.keys() == {"find_processes", "watch_edges"}
+    assert {collector.name for collector in COLLECTORS} - outcomes.keys() == {
+        "find_processes", "watch_edges", "watch_gauges", "watch_gpus", "sample_stacks",
+    }  # fmt: skip
     # The recorder may still be starting.
     for name in ("trace_requests", "trace_futex", "read_history"):
         outcomes.pop(name)
