@@ -24,7 +24,9 @@ _INTERVAL_MS = INTERVAL_S * 1000.0
 # How long one worker goes on: then the next one finds the engines that there are.
 _JOB_MS = 30_000.0
 # Until it is asked again for what is not there, and for what has just ended or may come.
-_LATER_S, _SOON_S = 300.0, 5.0
+_LATER_S, _SOON_S = 300.0, 30.0
+# Until the agent knows the processes of the host. To find the engines among thousands takes some ten milliseconds.
+_STARTING_S = 1.0
 # A value that was not handed over for so long is none.
 _KEPT_S = 2.5
 
@@ -55,8 +57,9 @@ class Past:
 
     async def _follow(self, workers: Runs, processes: Knows, collector: Collector) -> None:
         while True:
-            pause_s = _SOON_S
-            targets = tuple(as_target(each) for each in processes.known()) if collector.wants else ()
+            known = processes.known() if collector.wants else ()
+            pause_s = _SOON_S if known or not collector.wants else _STARTING_S
+            targets = tuple(map(as_target, known))
             targets = tuple(each for each in targets if collector.wants is not None and collector.wants(each))
             if targets or collector.wants is None:
                 self._next_job += 1
