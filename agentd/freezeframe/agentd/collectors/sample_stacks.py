@@ -73,14 +73,17 @@ class _Thread:
 class _Python:
     """Reads the Python frames of one process's threads while these run."""
 
-    def __init__(self, interpreter: Interpreter, tids: dict[int, int] | None) -> None:
-        self._interpreter = interpreter
+    def __init__(self, interpreter: Interpreter, pid: int, directory: str) -> None:
         self._walker = StackWalker(interpreter, Codes(interpreter.objects))
         self._states: dict[int, PythonState] = {}
-        for state in threads_of(interpreter):
-            tid = state.native if tids is None else tids.get(state.native, 0)
-            if tid:
-                self._states[tid] = state
+        inside, own = host_tids(directory), frozenset(procfs.tids(directory))
+        states = threads_of(interpreter)
+        for state in states:
+            tid = state.native if inside is None else inside.get(state.native, 0)
+            # Until 3.10 the main thread of a forked process goes by the number of its parent's.
+            if tid not in own and (state.name == "MainThread" or len(states) == 1):
+                tid = pid
+            self._states[tid] = state
 
     def frames(self, tid: int, limit: int) -> tuple[Frame, ...]:
         """Frames of a thread, innermost first; none where it has none or moves on too fast."""
@@ -169,10 +172,10 @@ def _attach(target: Target, job: Job, host: Host, report: Report) -> _Python | N
         beat=beat,
     )
     try:
-        return _Python(attach(directory, memory, os.uname().machine), host_tids(directory))
+        return _Python(attach(directory, memory, os.uname().machine), target.pid, directory)
     except NotPythonError:
         return None
-    except (UnsupportedPythonError, TargetMemoryError, OSError) as error:
+    except (UnsupportedPythonError, TargetMemoryError, procfs.ProcfsError, OSError) as error:
         report.missed(target.pid, f"without its Python frames: {error}")
         return None
 

@@ -26,8 +26,12 @@ def find_ranks(processes: Iterable[Process], threads: Sequence[PythonThread]) ->
     """
     found: list[Rank] = []
     number = 0
+    # There may be thousands: each process looks at its own alone.
+    own: dict[int, list[PythonThread]] = {}
+    for thread in threads:
+        own.setdefault(thread.pid, []).append(thread)
     for members in parallel_groups(processes):
-        looks = {process.pid: stands(process.pid, threads) for process in members}
+        looks = {process.pid: stands(process.pid, own.get(process.pid, ())) for process in members}
         keys = {pid: tuple(each.key for each in seen) for pid, seen in looks.items()}
         together = Counter(keys.values())
         most = max(together.values())
@@ -44,7 +48,7 @@ def find_ranks(processes: Iterable[Process], threads: Sequence[PythonThread]) ->
                 minority=len(members) >= _LEAST and count < most,
             )
             if seen:
-                entry = main_thread(process.pid, threads)
+                entry = main_thread(process.pid, own[process.pid])
                 rank = replace(
                     rank,
                     frame=seen[0].place,
