@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check e2e engines bench kernels pythons floors proto clean
+.PHONY: setup demo test check replay e2e engines bench kernels pythons floors proto clean
 
 setup: $(VENV)/.ready
 
@@ -36,6 +36,11 @@ test: setup
 # The main job on a real router, from nothing to a verdict.
 demo: setup
 	$(BIN)/python -m tests.demo
+
+# Every snapshot of a known wedge or of health, judged again.
+replay: setup
+	$(BIN)/python -m tests.replay
+	$(BIN)/python -m pytest -q tests/replay
 
 # Every wedge on both routers ten times, with an agent from before and one from after; every healthy state ten times.
 e2e: setup

@@ -75,7 +75,8 @@ class Stack:
             self.router_port, self.router_metrics_port, self.engines.values(), setup.router_flags
         )
         self._spawn("router", command, ROUTER_MIB, **self.router.env)
-        self._start_client("harness", "harness.py", self.url, pool=setup.pool, **self._harness)
+        self._start_front()
+        self._start_client("harness", "harness.py", self.entry_url, pool=setup.pool, **self._harness)
         for engine in self.engines.values():
             self.wait_for(f"{engine.name} to be up", Path(engine.control).exists, timeout_s=START_TIMEOUT_S)
         self.wait_for("the router to know its workers", self._workers_registered, timeout_s=START_TIMEOUT_S)
@@ -107,6 +108,11 @@ class Stack:
     def url(self) -> str:
         """The router."""
         return f"http://127.0.0.1:{self.router_port}"
+
+    @property
+    def entry_url(self) -> str:
+        """Where the harness sends its requests."""
+        return self.url
 
     @property
     def router_metrics_url(self) -> str:
@@ -203,6 +209,9 @@ class Stack:
                 name, command, run_dir=self.run_dir, env=environment, memory_mib=memory_mib, namespace=namespace
             )
         )
+
+    def _start_front(self) -> None:
+        """Start what stands before the router; nothing here."""
 
     def _start_engine(self, engine: Engine) -> None:
         metrics = self.run_dir / "tmp" / f"{engine.name}-metrics"

@@ -66,6 +66,7 @@ class ProcTree:
             thread.mkdir(parents=True, exist_ok=True)
             (thread / "stat").write_bytes(line)
             (thread / "status").write_bytes(status)
+            (thread / "schedstat").write_bytes(b"200000000 50000000 9\n")
             (thread / "wchan").write_bytes(b"0")
             (thread / "syscall").write_bytes(b"230 0x0 0x0 0x7ffd 0x0 0x0 0x0 0x7ffc 0x7f10\n")
             (thread / "stack").write_bytes(b"[<0>] hrtimer_nanosleep+0x99/0x110\n[<0>] do_syscall_64+0x3d/0x90\n")

@@ -58,6 +58,8 @@ LOOP_RESTS = (
     Frame(function="asyncio_run", file="uvicorn/_compat.py", line=30),
     Frame(function="run", file="uvicorn/server.py", line=65),
 )
+# In no batch, and in no frame that is known for rest.
+SCHEDULER_LOOP = (Frame(function="event_loop_normal", file="sglang/srt/managers/scheduler.py", line=1100),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,7 @@ class Scene:
         scheduler = self.process(Role.SCHEDULER, "sglang::scheduler", python="3.11", engine_pid=http, **common)
         detokenizer = self.process(Role.DETOKENIZER, "sglang::detokenizer", engine_pid=http, **common)
         self.stack(http, LOOP_RESTS)
+        self.stack(scheduler, SCHEDULER_LOOP)
         return Engine(http=http, scheduler=scheduler, detokenizer=detokenizer, port=port)
 
     def client(self, name: str = "harness.py", **fields: Any) -> int:

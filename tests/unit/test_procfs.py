@@ -51,6 +51,12 @@ def test_what_is_no_stat_is_said_so(data: bytes) -> None:
         procfs.parse_stat(data)
 
 
+def test_run_delay() -> None:
+    assert procfs.parse_run_delay(b"200000000 50500000 9\n") == 50.5
+    with pytest.raises(procfs.UnreadableError, match="reading schedstat: "):
+        procfs.parse_run_delay(b"0\n")
+
+
 def test_status() -> None:
     data = (
         b"Name:\ta\\nTracerPid:\\t9\nUmask:\t0022\nState:\tS (sleeping)\nTracerPid:\t77\nUid:\t1000\t0\t0\t0\n"

@@ -60,6 +60,7 @@ def test_the_second_look_brings_what_moved(tmp_path: Path) -> None:
             ):
                 file = folder / name
                 file.write_bytes(file.read_bytes().replace(old, new))
+        (directory / "task" / "7" / "schedstat").write_bytes(b"200000000 130000000 9\n")
 
     kept = look(tmp_path, 7, host=after(tmp_path, change), window_ms=100.0)
     (process,) = kept.snapshot().processes
@@ -67,6 +68,7 @@ def test_the_second_look_brings_what_moved(tmp_path: Path) -> None:
     (thread,) = process.threads
     assert (thread.state, thread.state_after, thread.cpu_ms_delta) == ("S", "R", 150.0)
     assert (thread.voluntary_switches_delta, thread.involuntary_switches_delta) == (10, 1)
+    assert thread.run_delay_ms_delta == 80.0
     assert (kept.parts, kept.finished) == (2, [7])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.model.stacks import Frame
-from tests.support.scene import Engine, Scene
+from tests.support.scene import SCHEDULER_LOOP, Engine, Scene
 
 Code = Verdict.Code
 Level = Confidence.Level
@@ -42,12 +42,16 @@ def test_answers_stalled_in_a_batch(kind):
     assert "get no token for 12 s" in verdict.summary
 
 
-def test_by_its_gauge_alone():
+def test_by_its_gauge_and_a_stack_that_is_not_idle():
     scene, engine = begun("decode")
-    scene.stack(engine.scheduler, ())
+    scene.stack(engine.scheduler, SCHEDULER_LOOP)
     scene.gauges(engine, running=30)
     verdict = scene.verdict()
     assert (verdict.code, verdict.confidence) == (Code.DECODE_STALLED, Level.MEDIUM)
+    # An idle one's gauges may say that it runs what has ended: websockets are open and quiet, too.
+    for stack in ((), (Frame(function="IdleSleeper.maybe_sleep", file="sglang/srt/utils.py", line=1), *SCHEDULER_LOOP)):
+        scene.stack(engine.scheduler, stack, same=None)
+        assert scene.verdict().code is Code.UNDETERMINED
 
 
 def test_where_no_answer_has_begun_the_gauge_must_be_of_late():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from freezeframe.judge.model import Confidence, Metric, Verdict
 from tests.support.scene import Engine, Scene
 
@@ -25,6 +27,11 @@ def pair(**decode_gauges: float) -> tuple[Scene, int, Engine, Engine]:
     scene.owed(router, decode, 30, age_ms=3_000)
     scene.gauges(decode, **decode_gauges)
     return scene, router, prefill, decode
+
+
+def tell(scene: Scene, engine: Engine, age_ms: float) -> None:
+    """The scheduler's numbers with their time, as SGLang writes them each second."""
+    scene.metrics.append(Metric(name="load_num_running_reqs", value=0, pid=engine.http, age_ms=age_ms))
 
 
 def test_read_and_not_worked_on():
@@ -119,21 +126,30 @@ def test_lookalike_a_long_prefill_whose_scheduler_does_not_rest():
     assert scene.verdict().code is Code.UNDETERMINED
 
 
-def test_silence_longer_than_any_prefill_needs_no_resting_scheduler():
+@pytest.mark.parametrize(
+    ("told_age_ms", "code"), [(1_000, Code.ENGINE_HANDOFF), (61_000, Code.UNDETERMINED), (None, Code.UNDETERMINED)]
+)
+def test_silence_longer_than_any_prefill_needs_no_resting_scheduler_but_one_that_has_told_since(told_age_ms, code):
     scene, _, engine = silent(age_ms=60_000)
     scene.state(engine.scheduler, "R", cpu_ms=990)
-    verdict = scene.verdict()
-    assert (verdict.code, verdict.confidence) == (Code.ENGINE_HANDOFF, Level.MEDIUM)
+    if told_age_ms is not None:
+        tell(scene, engine, told_age_ms)
+    assert scene.verdict().code is code
 
 
 def test_one_look_needs_that_silence():
-    assert silent(window_ms=0)[0].verdict().code is Code.UNDETERMINED
-    assert silent(window_ms=0, age_ms=60_000)[0].verdict().code is Code.ENGINE_HANDOFF
+    for age_ms, code in ((3_000, Code.UNDETERMINED), (60_000, Code.ENGINE_HANDOFF)):
+        scene, _, engine = silent(window_ms=0, age_ms=age_ms)
+        tell(scene, engine, 1_000)
+        assert scene.verdict().code is code
 
 
 def test_an_engine_without_numbers_is_less_sure_and_one_that_was_not_asked_is_not_accused():
     scene, _, engine = silent(age_ms=60_000, gauges=False)
+    assert scene.verdict().code is Code.ENGINE_HOLDS
     scene.state(engine.scheduler, "R", cpu_ms=990)
+    assert scene.verdict().code is Code.UNDETERMINED
+    scene.state(engine.scheduler, "S", cpu_ms=0)
     verdict = scene.verdict()
     assert (verdict.code, verdict.confidence) == (Code.ENGINE_HOLDS, Level.LOW)
     assert scene.lose("sample_metrics").verdict().code is Code.UNDETERMINED

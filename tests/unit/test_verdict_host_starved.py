@@ -29,6 +29,15 @@ def test_runnable_without_cpu_under_pressure():
     assert (verdict.code, verdict.holder_pids, verdict.explains) == (Code.HOST_STARVED, (engine.scheduler,), 30)
 
 
+def test_near_miss_it_rested_in_between_and_needs_no_more():
+    for delay_ms, code in ((900.0, Code.HOST_STARVED), (300.0, Code.UNDETERMINED)):
+        scene, _, engine = starving()
+        pressed(scene, 97)
+        main = replace(scene.processes[engine.scheduler].threads[0], run_delay_ms_delta=delay_ms)
+        scene.change(engine.scheduler, threads=(main,))
+        assert scene.verdict().code is code
+
+
 def test_throttled_cgroup():
     scene, _, engine = starving()
     throttle = Throttle(cgroup="/pod", pids=(engine.scheduler,), throttled_periods_delta=10, periods_delta=10)

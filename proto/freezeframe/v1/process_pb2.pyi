@@ -257,6 +257,7 @@ class Thread(google.protobuf.message.Message):
     VOLUNTARY_SWITCHES_DELTA_FIELD_NUMBER: builtins.int
     INVOLUNTARY_SWITCHES_DELTA_FIELD_NUMBER: builtins.int
     STATE_AFTER_FIELD_NUMBER: builtins.int
+    RUN_DELAY_MS_DELTA_FIELD_NUMBER: builtins.int
     tid: builtins.int
     """Thread id in the host's pid namespace."""
     name: builtins.str
@@ -277,6 +278,8 @@ class Thread(google.protobuf.message.Message):
     """Involuntary context switches between the looks."""
     state_after: builtins.str
     """State letter at the second look; empty with one look."""
+    run_delay_ms_delta: builtins.float
+    """Time between the looks in which it was ready to run and had no CPU, milliseconds; absent with one look."""
     @property
     def syscall_arguments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The call's six arguments as hexadecimal numbers."""
@@ -300,13 +303,16 @@ class Thread(google.protobuf.message.Message):
         voluntary_switches_delta: builtins.int | None = ...,
         involuntary_switches_delta: builtins.int | None = ...,
         state_after: builtins.str = ...,
+        run_delay_ms_delta: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_involuntary_switches_delta", b"_involuntary_switches_delta", "_voluntary_switches_delta", b"_voluntary_switches_delta", "cpu_ms_delta", b"cpu_ms_delta", "involuntary_switches_delta", b"involuntary_switches_delta", "voluntary_switches_delta", b"voluntary_switches_delta"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_involuntary_switches_delta", b"_involuntary_switches_delta", "_voluntary_switches_delta", b"_voluntary_switches_delta", "cpu_ms", b"cpu_ms", "cpu_ms_delta", b"cpu_ms_delta", "involuntary_switches_delta", b"involuntary_switches_delta", "kernel_stack", b"kernel_stack", "name", b"name", "state", b"state", "state_after", b"state_after", "syscall", b"syscall", "syscall_arguments", b"syscall_arguments", "tid", b"tid", "voluntary_switches_delta", b"voluntary_switches_delta", "wchan", b"wchan"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_involuntary_switches_delta", b"_involuntary_switches_delta", "_run_delay_ms_delta", b"_run_delay_ms_delta", "_voluntary_switches_delta", b"_voluntary_switches_delta", "cpu_ms_delta", b"cpu_ms_delta", "involuntary_switches_delta", b"involuntary_switches_delta", "run_delay_ms_delta", b"run_delay_ms_delta", "voluntary_switches_delta", b"voluntary_switches_delta"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta", "_involuntary_switches_delta", b"_involuntary_switches_delta", "_run_delay_ms_delta", b"_run_delay_ms_delta", "_voluntary_switches_delta", b"_voluntary_switches_delta", "cpu_ms", b"cpu_ms", "cpu_ms_delta", b"cpu_ms_delta", "involuntary_switches_delta", b"involuntary_switches_delta", "kernel_stack", b"kernel_stack", "name", b"name", "run_delay_ms_delta", b"run_delay_ms_delta", "state", b"state", "state_after", b"state_after", "syscall", b"syscall", "syscall_arguments", b"syscall_arguments", "tid", b"tid", "voluntary_switches_delta", b"voluntary_switches_delta", "wchan", b"wchan"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_cpu_ms_delta", b"_cpu_ms_delta"]) -> typing.Literal["cpu_ms_delta"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_involuntary_switches_delta", b"_involuntary_switches_delta"]) -> typing.Literal["involuntary_switches_delta"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_run_delay_ms_delta", b"_run_delay_ms_delta"]) -> typing.Literal["run_delay_ms_delta"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_voluntary_switches_delta", b"_voluntary_switches_delta"]) -> typing.Literal["voluntary_switches_delta"] | None: ...
 

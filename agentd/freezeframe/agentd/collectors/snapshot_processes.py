@@ -1,9 +1,9 @@
 """snapshot_processes: the watched processes in full, with every thread, at two looks.
 
-Reads: /proc/PID/{stat,status,cgroup,exe,limits,fd,ns/net} and /proc/PID/task/TID/{stat,status,wchan,syscall,stack};
-nothing that a stuck process can block. Pause of the target: 0. Privilege: CAP_SYS_PTRACE for system calls,
-CAP_SYS_ADMIN for kernel stacks. Cost: about 60 microseconds per thread and look. Cannot see: user frames; what a thread
-did between the looks.
+Reads: /proc/PID/{stat,status,cgroup,exe,limits,fd,ns/net} and, of each thread, /proc/PID/task/TID/{stat,status,
+schedstat,wchan,syscall,stack}; nothing that a stuck process can block. Pause of the target: 0. Privilege:
+CAP_SYS_PTRACE for system calls, CAP_SYS_ADMIN for kernel stacks. Cost: about 60 microseconds per thread and look.
+Cannot see: user frames; what a thread did between the looks.
 
 Each process is handed over at the first look, and again with what moved after the window. One that ends meanwhile is
 handed over as `exited`. Kernel stacks are read of sleeping threads only: a running one's means nothing.
@@ -28,13 +28,32 @@ _ENOUGH_REFUSALS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Counters:
+    """What a thread has counted at one look."""
+
+    voluntary_switches: int
+    involuntary_switches: int
+    # Absent on a kernel without it.
+    run_delay_ms: float | None
+
+    @classmethod
+    def read(cls, directory: str) -> _Counters:
+        status = procfs.status(directory)
+        return cls(
+            voluntary_switches=status.voluntary_switches,
+            involuntary_switches=status.involuntary_switches,
+            run_delay_ms=_or(None, lambda: procfs.run_delay_ms(directory)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     """The first look at one process."""
 
     target: Target
     process: Process
-    # Voluntary and involuntary switches by tid.
-    switches: dict[int, tuple[int, int]]
+    # What counts up, by tid.
+    counters: dict[int, _Counters]
 
 
 def collect(job: Job, host: Host, report: Report) -> None:
@@ -83,7 +102,7 @@ class _Collection:
         if process.start_ticks != target.start_ticks:
             self._report.missed(pid, "the process ended and another one has its pid now")
             return None
-        threads, switches = self._threads(pid, directory)
+        threads, counters = self._threads(pid, directory)
         process = replace(
             process,
             threads=threads,
@@ -93,7 +112,7 @@ class _Collection:
         )
         self._report.part(Snapshot(processes=(process,)))
         if self._job.window_ms:
-            return _Look(target=target, process=process, switches=switches)
+            return _Look(target=target, process=process, counters=counters)
         self._report.done(pid)
         return None
 
@@ -115,7 +134,7 @@ class _Collection:
         process = replace(
             process,
             cpu_ms_delta=max(0.0, stat.cpu_ms - process.cpu_ms),
-            threads=tuple(self._moved(directory, thread, look.switches.get(thread.tid)) for thread in process.threads),
+            threads=tuple(self._moved(directory, thread, look.counters.get(thread.tid)) for thread in process.threads),
         )
         self._report.part(Snapshot(processes=(process,)))
         self._report.done(process.pid)
@@ -139,7 +158,7 @@ class _Collection:
     def _cgroup(self, directory: str) -> cgroups.Cgroup:
         return cgroups.parse_cgroup(_or(b"", lambda: procfs.cgroup(directory)))
 
-    def _threads(self, pid: int, directory: str) -> tuple[tuple[Thread, ...], dict[int, tuple[int, int]]]:
+    def _threads(self, pid: int, directory: str) -> tuple[tuple[Thread, ...], dict[int, _Counters]]:
         none: list[int] = []
         tids = _or(none, lambda: procfs.tids(directory))
         # The main thread first, also when it has the higher number.
@@ -151,17 +170,17 @@ class _Collection:
             )
             tids = tids[: self._threads_left]
         self._threads_left -= len(tids)
-        threads, switches = [], {}
+        threads: list[Thread] = []
+        counters: dict[int, _Counters] = {}
         for tid in tids:
             thread_directory = f"{directory}/task/{tid}"
             try:
                 threads.append(self._thread(tid, thread_directory))
                 if self._job.window_ms:
-                    status = procfs.status(thread_directory)
-                    switches[tid] = (status.voluntary_switches, status.involuntary_switches)
+                    counters[tid] = _Counters.read(thread_directory)
             except procfs.ProcfsError:
                 continue  # ended since the list was made
-        return tuple(threads), switches
+        return tuple(threads), counters
 
     def _thread(self, tid: int, directory: str) -> Thread:
         stat = procfs.stat(directory)
@@ -204,19 +223,22 @@ class _Collection:
         return False
 
     @staticmethod
-    def _moved(directory: str, thread: Thread, before: tuple[int, int] | None) -> Thread:
+    def _moved(directory: str, thread: Thread, before: _Counters | None) -> Thread:
         thread_directory = f"{directory}/task/{thread.tid}"
         try:
             stat = procfs.stat(thread_directory)
-            status = procfs.status(thread_directory)
+            now = _Counters.read(thread_directory)
         except procfs.ProcfsError:
             return thread  # ended: no second look
+        moved = replace(thread, state_after=stat.state, cpu_ms_delta=max(0.0, stat.cpu_ms - thread.cpu_ms))
+        if before is None:
+            return moved
+        delays = (before.run_delay_ms, now.run_delay_ms)
         return replace(
-            thread,
-            state_after=stat.state,
-            cpu_ms_delta=max(0.0, stat.cpu_ms - thread.cpu_ms),
-            voluntary_switches_delta=max(0, status.voluntary_switches - before[0]) if before else None,
-            involuntary_switches_delta=max(0, status.involuntary_switches - before[1]) if before else None,
+            moved,
+            voluntary_switches_delta=max(0, now.voluntary_switches - before.voluntary_switches),
+            involuntary_switches_delta=max(0, now.involuntary_switches - before.involuntary_switches),
+            run_delay_ms_delta=None if None in delays else max(0.0, (delays[1] or 0.0) - (delays[0] or 0.0)),
         )
 
 

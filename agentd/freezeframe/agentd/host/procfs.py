@@ -188,6 +188,23 @@ def _line(data: bytes, start: bytes) -> bytes:
     return b"" if at < 0 else data[at + len(start) :].partition(b"\n")[0]
 
 
+def run_delay_ms(directory: str) -> float:
+    """Read from `schedstat` for how long a thread has been ready to run and had no CPU, milliseconds.
+
+    Raises ProcfsError, also on a kernel without it.
+    """
+    path = f"{directory}/schedstat"
+    return parse_run_delay(_read(path), path)
+
+
+def parse_run_delay(data: bytes, path: str = "schedstat") -> float:
+    """Parse `schedstat`: nanoseconds on a CPU, nanoseconds ready without one, time slices."""
+    try:
+        return int(data.split()[1]) / 1e6
+    except (ValueError, IndexError) as error:
+        raise UnreadableError(f"reading {path}: {error}") from error
+
+
 def wchan(directory: str) -> str:
     """Read the kernel function that a thread sleeps in; "" when it runs or the kernel hides it. Raises ProcfsError."""
     text = escape(_read(f"{directory}/wchan"), 128)

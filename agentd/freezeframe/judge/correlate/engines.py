@@ -77,7 +77,8 @@ def _busy(
     """Whether the engine works on something.
 
     True by counters that move or by a scheduler that says that it runs a batch. False only when each scheduler
-    provably rests: it used no CPU over the window and slept at both looks, or both looks show it in its idle frames.
+    provably rests: it used no CPU over the window, slept at both looks and its stack is in no batch, or both looks show
+    it in its idle frames.
     CPU time alone proves nothing: an idle scheduler spins. Work that the answers in progress explain is no sign of
     work on anything else.
     """
@@ -94,7 +95,8 @@ def _busy(
     reasons, refs = [], []
     for process in schedulers:
         how = rests_in_scheduler(process.pid, python_threads)
-        if how is None and _slept(process, window_ms):
+        # Without its stack one that sleeps may as well be in a batch that does not end.
+        if how is None and _slept(process, window_ms) and main_thread(process.pid, python_threads) is not None:
             how = "slept all the window"
         if how is None:
             return None, f"it is not known whether scheduler {process.pid} works", ()

@@ -70,6 +70,8 @@ class Connection:
     rests: bool = False
     # The answer has begun, has not ended, and stands still: the recorder saw it begin.
     broken_off: bool = False
+    # It carries something else than requests and answers, by the recorder's word: a websocket.
+    upgraded: bool = False
     # What went to the client in the window was no answer: a few bytes that keep its connection alive.
     kept_alive: bool = False
 

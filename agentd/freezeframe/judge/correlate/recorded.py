@@ -26,13 +26,18 @@ def with_recorded(
     """Connections with the debts that the recorder has seen; all as they are where it brought nothing."""
     if recorder is None:
         return tuple(connections)
-    in_flight = {
-        (request.pid, request.fd): request
-        for request in requests
-        if request.source == "recorder" and request.protocol == "http/1.1" and request.closed_age_ms is None
-    }
+    kept = [request for request in requests if request.source == "recorder" and request.closed_age_ms is None]
+    in_flight = {(request.pid, request.fd): request for request in kept if request.protocol == "http/1.1"}
+    upgraded = {(request.pid, request.fd) for request in kept if request.protocol == "websocket"}
     resting = {(end.pid, end.fd) for end in recorder.resting}
-    return tuple(_judged(c, _ends(c, sockets), in_flight, resting) for c in connections)
+    judged = []
+    for connection in connections:
+        ends = _ends(connection, sockets)
+        if any(end in upgraded for end in ends):
+            judged.append(replace(connection, upgraded=True))
+        else:
+            judged.append(_judged(connection, ends, in_flight, resting))
+    return tuple(judged)
 
 
 def _ends(connection: Connection, sockets: Sequence[Socket]) -> list[tuple[int | None, int | None]]:

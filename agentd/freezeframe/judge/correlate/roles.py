@@ -315,11 +315,20 @@ def _calls(sockets: Sequence[Socket]) -> dict[int, Counter[_Call]]:
     The port is the server's own, also where the client connects to a published one.
     """
     by_inode = {each.inode: each for each in sockets if each.family == "tcp" and each.inode}
-    listening = {(each.netns, _port(each.local)) for each in sockets if each.family == "tcp" and each.state == "LISTEN"}
+    listening = {
+        (each.netns, _port(each.local)): each.pid for each in sockets if each.family == "tcp" and each.state == "LISTEN"
+    }
     found: dict[int, Counter[_Call]] = {}
     seen = set()
     for each in sockets:
-        if each.family != "tcp" or each.state == "LISTEN" or each.pid is None or each.peer_pid is None:
+        if each.family != "tcp" or each.state == "LISTEN" or each.pid is None:
+            continue
+        if each.peer_pid is None:
+            # The server has closed its end, or has not accepted it: its listener tells who it is.
+            server = listening.get((each.netns, _port(each.remote)))
+            here = _host(each.local) == _host(each.remote) and (each.netns, _port(each.local)) not in listening
+            if here and not each.accepted and server is not None and server != each.pid:
+                found.setdefault(each.pid, Counter())[_Call(server=server, port=_port(each.remote))] += 1
             continue
         ends = (each.netns, frozenset({each.local, each.remote}))
         if each.inode and each.peer_inode:

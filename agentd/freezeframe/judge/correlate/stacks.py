@@ -85,8 +85,16 @@ def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:
     if thread.same_at_second_look is None:
         return None
     looks = (thread.frames, thread.frames_after or thread.frames)
-    found = [next((f.function for f in frames if f.function in _SCHEDULER_RESTS), None) for frames in looks]
+    found = [next((name for f in frames if (name := _name(f)) in _SCHEDULER_RESTS), None) for frames in looks]
     return None if None in found else f"is in {found[0]} at both looks"
+
+
+def seen_at_work(pid: int, threads: Sequence[PythonThread]) -> bool:
+    """Whether a scheduler's main thread was seen, and in no idle frame at any look."""
+    entry = main_thread(pid, threads)
+    if entry is None:
+        return False
+    return all(_name(frame) not in _SCHEDULER_RESTS for frame in (*entry[1].frames, *entry[1].frames_after))
 
 
 def in_idle_sleep(pid: int, threads: Sequence[PythonThread]) -> bool:
@@ -107,7 +115,7 @@ def in_one_batch(pid: int, threads: Sequence[PythonThread]) -> Frame | None:
     if entry is None or not entry[1].same_at_second_look:
         return None
     frames = entry[1].frames
-    return frames[0] if any(frame.function.rpartition(".")[2] in _BATCH for frame in frames) else None
+    return frames[0] if any(_name(frame) in _BATCH for frame in frames) else None
 
 
 def waits_before_sending(thread: PythonThread) -> str | None:
@@ -120,5 +128,10 @@ def waits_before_sending(thread: PythonThread) -> str | None:
     return f"{pool.function} ({pool.file}:{pool.line})"
 
 
+def _name(frame: Frame) -> str:
+    """The function's own name, without the class that a walker may know."""
+    return frame.function.rpartition(".")[2]
+
+
 def _matches(frame: Frame, known: tuple[tuple[str, str], ...]) -> bool:
-    return any(frame.function.rpartition(".")[2] == function and file in frame.file for function, file in known)
+    return any(_name(frame) == function and file in frame.file for function, file in known)

@@ -34,6 +34,8 @@ class Thread:
     involuntary_switches_delta: int | None = None
     # State letter at the second look; empty with one look.
     state_after: str = ""
+    # Time between the looks in which it was ready to run and had no CPU, milliseconds; absent with one look.
+    run_delay_ms_delta: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
+from freezeframe.judge.correlate.stacks import seen_at_work
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stalled, stuck
@@ -29,7 +30,9 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     # What a gauge says may be over: it counts beside answers that have begun, or when it is known to be of late.
     of_late = gauges.age_ms is not None and gauges.age_ms < LONG_MS
     begun_or_late = of_late or bool(begun) or any(c.broken_off for c in served)
-    runs_by_gauge = bool(gauges.running) and engine.busy is True and begun_or_late
+    # An idle scheduler's gauges may say that it runs what has ended.
+    works = all(seen_at_work(pid, facts.snapshot.python_threads) for pid in engine.scheduler_pids)
+    runs_by_gauge = bool(gauges.running) and engine.busy is True and begun_or_late and works
     if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
         return None
     owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]

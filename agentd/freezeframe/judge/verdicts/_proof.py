@@ -83,7 +83,7 @@ def stalled(facts: Facts, engine: Engine) -> list[Connection]:
         c
         for c in facts.to_server(*engine.http_pids)
         if c.debt is Debt.NONE
-        and not c.rests
+        and not (c.rests or c.upgraded)
         and not (c.closed_by_server or c.closed_by_client)
         and c.last_down_ms is not None
         and c.quiet_ms is not None

@@ -11,7 +11,7 @@ from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
 from freezeframe.judge.verdicts._gpus import gpus_of, rests, state
 from freezeframe.judge.verdicts._proof import runs, sockets_seen, stuck
-from freezeframe.judge.verdicts._words import count, engine_name, evidence, process_ref, seconds, socket_refs
+from freezeframe.judge.verdicts._words import count, engine_name, evidence, forwards, process_ref, seconds, socket_refs
 
 # Rows of a rank table among the evidence.
 _RANK_ROWS = 6
@@ -79,7 +79,7 @@ def _together(facts: Facts, members: list[int]) -> Evidence:
 
 def _client(facts: Facts) -> tuple[Evidence, ...]:
     """The stuck requests have left the client: each was read by the next hop or waits there."""
-    waiting = [c for c in facts.connections if c.client_pid not in facts.routers and c.debt is Debt.ANSWER]
+    waiting = [c for c in facts.connections if not forwards(facts, c.client_pid) and c.debt is Debt.ANSWER]
     waiting = stuck(waiting)
     if not waiting or len(waiting) < facts.stuck:
         return ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from freezeframe.judge.correlate.clients import client_name, is_stuck
+from freezeframe.judge.correlate.connections import FORWARDERS
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.model import Evidence
 
@@ -13,6 +14,9 @@ _SECONDS_BELOW_MS = 600_000
 
 # References per fact: enough to look at, few enough to read.
 _REFS = 6
+
+# Proxies and routers that are followed back to the clients.
+_FORWARDERS_IN_A_ROW = 4
 
 
 def seconds(age_ms: float | None) -> str:
@@ -43,7 +47,10 @@ def engine_name(kind: str) -> str:
 
 
 def who(facts: Facts, connections: Iterable[Connection]) -> str:
-    """Who waits for these, most requests first: "harness.py (pid 99) and 2 others". A router waits for its clients."""
+    """Who waits for these, most requests first: "harness.py (pid 99) and 2 others".
+
+    Routers and proxies wait for their clients.
+    """
     counts: dict[str, int] = {}
     for connection in _in_front(facts, connections):
         pid = connection.client_pid
@@ -58,12 +65,21 @@ def who(facts: Facts, connections: Iterable[Connection]) -> str:
 
 def _in_front(facts: Facts, connections: Iterable[Connection]) -> list[Connection]:
     found = list(connections)
-    routers = {c.client_pid for c in found if c.client_pid in facts.routers}
-    open_to = [c for router in routers for c in facts.to_server(router or 0) if not c.closed_by_client]
-    # Of an answer that has begun nobody is owed the next byte: then all that are open to the router may wait.
-    behind = [c for c in open_to if is_stuck(c)] or ([] if any(map(is_stuck, found)) else open_to)
-    direct = [c for c in found if c.client_pid not in routers]
-    return [*behind, *direct] if behind else found
+    for _ in range(_FORWARDERS_IN_A_ROW):
+        forwarders = {c.client_pid for c in found if forwards(facts, c.client_pid)}
+        open_to = [c for pid in forwarders for c in facts.to_server(pid or 0) if not c.closed_by_client]
+        # Of an answer that has begun nobody is owed the next byte: then all that are open to the router may wait.
+        behind = [c for c in open_to if is_stuck(c)] or ([] if any(map(is_stuck, found)) else open_to)
+        if not behind:
+            break
+        found = [*behind, *(c for c in found if c.client_pid not in forwarders)]
+    return found
+
+
+def forwards(facts: Facts, pid: int | None) -> bool:
+    """Whether this is a router or a proxy, whose requests are those of its own clients."""
+    known = facts.processes.get(pid or 0)
+    return known is not None and known.role in FORWARDERS
 
 
 def oldest(connections: Iterable[Connection]) -> float | None:

@@ -3,9 +3,10 @@
 Proof: requests were read by its HTTP process and are owed for STUCK_MS or longer; all its processes can run; nothing
 waits to be read or accepted there; its loop lives (its stack rests or changed, or its liveness endpoint answered); its
 scheduler's queues are not the place (it sleeps its idle sleep, or they say 0, or the engine exports none); and it does
-not work on them: its scheduler rested at both looks and its numbers are known, or they are older than any prefill
-(LONG_MS). With one look only the latter counts. A scheduler that last told its numbers, with their time, before the
-requests came, and is not seen in its idle sleep, takes the proof away.
+not work on them: its scheduler rested at both looks and its numbers are known, or told its numbers since they came and
+they are older than any prefill (LONG_MS); of an engine without a scheduler process the latter alone. A scheduler that
+is not seen to rest, and last told its numbers, with their time, before the requests came or nobody knows when, takes
+the proof away: it may be in a batch that does not end.
 
 Of a disaggregated pair the other leg decides:
 - prefill answered, decode owes: decode holds;
@@ -121,10 +122,15 @@ def _counted(engine: Engine, seen: int) -> int:
 
 
 def _silent_since(engine: Engine, age_ms: float | None) -> bool:
-    """Whether its scheduler last told its numbers before these requests came: it may have stopped reading since."""
+    """Whether its scheduler may have told nothing since these requests came: it may have stopped reading since."""
+    if engine.asleep or not engine.scheduler_pids or engine.gauges.tokens_delta:
+        return False
     # A scheduler that is seen to rest may have nothing new to tell: only its load snapshot is written all the same.
-    told = engine.gauges.told_age_ms if engine.busy is False else engine.gauges.age_ms
-    return not engine.asleep and told is not None and age_ms is not None and told > age_ms
+    rests = engine.busy is False
+    told = engine.gauges.told_age_ms if rests else engine.gauges.age_ms
+    if told is None:
+        return not rests
+    return age_ms is not None and told > age_ms
 
 
 def _queues_clear(engine: Engine) -> bool:

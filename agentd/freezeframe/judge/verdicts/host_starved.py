@@ -4,8 +4,9 @@ Each proof needs stuck requests, two looks, and a process of the path that shows
 that have begun and are quiet count as stuck while their engine has work, and so do connections to an HTTP process that
 is itself held back, since one that rests is not runnable:
 - CPU: the main thread of a process with stuck requests was runnable at both looks and got less than a tenth of the
-  window, while the host's CPU pressure or its cgroup's throttling in the window is high. A quota holds back all of its
-  cgroup, so all its processes of the path are named;
+  window, while its cgroup's throttling in the window is high, or the host's CPU pressure is and the thread itself was
+  ready to run without a CPU for most of the window: one that wakes often and rests in between needs no more. A quota
+  holds back all of its cgroup, so all its processes of the path are named;
 - memory: a process of the path was killed for memory in this window or is named by the kernel's log after the oldest
   stuck request began, or all tasks stalled for memory for half of the window.
 MEDIUM: starvation slows, and another cause may sit behind it.
@@ -31,6 +32,8 @@ _GROUPS = 3
 # Share of the window in which some task waited for a CPU, percent; share of the periods in which a cgroup was held
 # back; share of the window in which all tasks waited for memory, percent.
 _CPU_SOME, _THROTTLED, _MEMORY_FULL = 80.0, 0.8, 50.0
+# Share of the window in which a thread was ready to run and had no CPU.
+_DELAYED = 0.6
 # Below this a file system is full, bytes.
 _FULL = 1 << 20
 
@@ -45,10 +48,11 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     held = [
         p
         for p in hungry
-        if (waiting_for(facts, p) and _cpu(host, p)) or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
+        if (waiting_for(facts, p) and _cpu(facts, host, p))
+        or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
     ]
     if held:
-        proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(host, p)))
+        proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(facts, host, p)))
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
         of = [p for p in on_path if p in held or any(p.pid in t.pids for t in host.throttles if t.cgroup in groups)]
@@ -59,7 +63,10 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     return ()
 
 
-def _cpu(host: Host, p: Process) -> tuple[Evidence, ...]:
+def _cpu(facts: Facts, host: Host, p: Process) -> tuple[Evidence, ...]:
+    delay_ms = p.threads[0].run_delay_ms_delta
+    if delay_ms is not None and delay_ms < _DELAYED * facts.window_ms:
+        return _quota(host, p)
     found = [
         evidence(f"some task waited for a CPU for {pressure.some_window:.0f} % of the window", "host")
         for pressure in host.pressure

@@ -83,4 +83,5 @@ def _has_work(facts: Facts, engine: Engine) -> bool:
     gauges = engine.gauges
     if engine.asleep or not (gauges.running or gauges.waiting or gauges.handover or engine.batch):
         return False
-    return any(not c.closed_by_server and not c.closed_by_client for c in facts.to_server(*engine.http_pids))
+    served = facts.to_server(*engine.http_pids)
+    return any(not c.closed_by_server and not c.closed_by_client and not c.rests for c in served)

@@ -1,0 +1,28 @@
+"""``python -m tests.replay``: judge every case and print the table; ``record``: take the bed's snapshots anew."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.bed.routers import ROUTERS
+from tests.replay.cases import cases, judge, table
+from tests.replay.record import record
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.replay", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    taking = commands.add_parser("record", help="take the snapshots of the bed anew (root, 15 minutes)")
+    taking.add_argument("names", nargs="*", help="wedges or healthy states; all when none is named")
+    taking.add_argument("--router", choices=list(ROUTERS), help="behind this one only")
+    args = parser.parse_args()
+    if args.command == "record":
+        record(args.names, [args.router] if args.router else list(ROUTERS))
+    judged = [judge(case) for case in cases()]
+    print(table(judged))
+    return int(any(each.how == "wrong" for each in judged))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
