@@ -20,6 +20,7 @@ from freezeframe.judge.correlate.keep_alives import with_keep_alives
 from freezeframe.judge.correlate.ranks import find_ranks
 from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
+from freezeframe.judge.correlate.stacks import main_threads
 from freezeframe.judge.correlate.staleness import annotate
 from freezeframe.judge.correlate.tasks import refer
 from freezeframe.judge.correlate.unknowns import find_unknowns
@@ -53,9 +54,8 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         snapshot.requests,
         snapshot.recorder,
     )
-    engines = find_engines(
-        snapshot.processes, process_index, snapshot.metrics, snapshot.python_threads, connections, window_ms
-    )
+    mains = main_threads(snapshot.python_threads)
+    engines = find_engines(snapshot.processes, process_index, snapshot.metrics, mains, connections, window_ms)
     forwarding = {pid for pid, p in processes.items() if p.role in SERVERS}
     entry = tuple(c for c in connections if c.client_pid not in forwarding)
     clients = find_clients(entry, processes, engines, routers, window_ms)
@@ -83,7 +83,8 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         hops=find_hops(connections, clients, engines, routers, processes),
         requests=requests,
         tasks=refer(snapshot.asyncio_tasks, requests),
-        ranks=find_ranks(snapshot.processes, snapshot.python_threads),
+        ranks=find_ranks(snapshot.processes, mains),
         unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
         outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
+        mains=mains,
     )

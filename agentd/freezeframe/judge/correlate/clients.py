@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from freezeframe.judge.correlate.facts import Client, Connection, Debt, Engine
-from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Process
 
 
@@ -28,17 +27,12 @@ def find_clients(
     return tuple(sorted(found, key=lambda c: (-c.stuck, -c.in_flight, c.name)))
 
 
-def is_stuck(connection: Connection) -> bool:
-    """Whether its client has waited for long and got nothing."""
-    return connection.owed and connection.age_ms is not None and connection.age_ms >= STUCK_MS
-
-
 def _client(
     key: int | str, group: list[Connection], processes: dict[int, Process], hop_of: dict[int, str], window_ms: float
 ) -> Client:
     process = processes.get(key) if isinstance(key, int) else None
     pid = key if isinstance(key, int) else None
-    stuck = [c for c in group if is_stuck(c)]
+    stuck = [c for c in group if c.stuck]
     waiting = [c for c in group if c.owed or c.debt is Debt.UNDELIVERED or c.streaming]
     down = [c.bytes_down_delta for c in group if c.bytes_down_delta is not None]
     talks_to = tuple(dict.fromkeys(hop_of.get(c.server_pid or 0, "proxy") for c in group))

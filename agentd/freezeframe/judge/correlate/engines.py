@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
 from freezeframe.judge.correlate.gauges import read_gauges
-from freezeframe.judge.correlate.stacks import in_idle_sleep, in_one_batch, main_thread, rests_in_scheduler
+from freezeframe.judge.correlate.stacks import Mains, in_idle_sleep, in_one_batch, rests_in_scheduler
 from freezeframe.judge.correlate.thresholds import ASLEEP, RESTING_WAKES
-from freezeframe.judge.model import Metric, Process, PythonThread
+from freezeframe.judge.model import Metric, Process
 
 Role = Process.Role
 
@@ -18,7 +19,7 @@ def find_engines(
     processes: Sequence[Process],
     process_index: dict[int, int],
     metrics: Sequence[Metric],
-    python_threads: Sequence[PythonThread],
+    mains: Mains,
     connections: Sequence[Connection],
     window_ms: float,
 ) -> tuple[Engine, ...]:
@@ -28,6 +29,7 @@ def find_engines(
         if process.role in ENGINE_PARTS:
             groups.setdefault(process.engine_pid or process.pid, []).append(process)
     engines = []
+    streaming = Counter(c.server_pid for c in connections if c.streaming)
     for leader, members in groups.items():
         http = tuple(p.pid for p in members if p.role in {Role.ENGINE_HTTP, Role.TOKENIZER_WORKER})
         if not http:
@@ -36,13 +38,13 @@ def find_engines(
         kind = next((p.disaggregation for p in members if p.disaggregation), "") or "engine"
         pids = {p.pid for p in members}
         gauges = read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
-        streams = sum(c.streaming and c.server_pid in http for c in connections)
+        streams = sum(streaming[pid] for pid in http)
         wakes = _wakes(members, window_ms)
-        asleep = _asleep(members, python_threads, wakes) and not _told_work(gauges, window_ms)
+        asleep = _asleep(members, mains, wakes) and not _told_work(gauges, window_ms)
         # While anything comes out, two looks at one place are two batches.
         comes_out = bool(streams or gauges.tokens_delta)
-        batch, batch_refs = ("", ()) if comes_out else _batch(members, python_threads)
-        busy, reason, refs = _busy(members, process_index, gauges, streams, asleep, batch, python_threads, window_ms)
+        batch, batch_refs = ("", ()) if comes_out else _batch(members, mains)
+        busy, reason, refs = _busy(members, process_index, gauges, streams, asleep, batch, mains, window_ms)
         engines.append(
             Engine(
                 pid=leader if leader in http else http[0],
@@ -71,7 +73,7 @@ def _busy(
     streams: int,
     asleep: bool,
     batch: str,
-    python_threads: Sequence[PythonThread],
+    mains: Mains,
     window_ms: float,
 ) -> tuple[bool | None, str, tuple[str, ...]]:
     """Whether the engine works on something.
@@ -94,9 +96,9 @@ def _busy(
         return None, where, ()
     reasons, refs = [], []
     for process in schedulers:
-        how = rests_in_scheduler(process.pid, python_threads)
+        how = rests_in_scheduler(process.pid, mains)
         # Without its stack one that sleeps may as well be in a batch that does not end.
-        if how is None and _slept(process, window_ms) and main_thread(process.pid, python_threads) is not None:
+        if how is None and _slept(process, window_ms) and mains.get(process.pid) is not None:
             how = "slept all the window"
         if how is None:
             return None, f"it is not known whether scheduler {process.pid} works", ()
@@ -105,11 +107,11 @@ def _busy(
     return False, ", ".join(reasons), tuple(refs)
 
 
-def _batch(members: Sequence[Process], python_threads: Sequence[PythonThread]) -> tuple[str, tuple[str, ...]]:
+def _batch(members: Sequence[Process], mains: Mains) -> tuple[str, tuple[str, ...]]:
     for process in members:
         if process.role not in {Role.SCHEDULER, Role.WORKER}:
             continue
-        frame, entry = in_one_batch(process.pid, python_threads), main_thread(process.pid, python_threads)
+        frame, entry = in_one_batch(process.pid, mains), mains.get(process.pid)
         if frame is not None and entry is not None:
             place = f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
             return place, (f"python_threads[{entry[0]}]",)
@@ -125,7 +127,7 @@ def _wakes(members: Sequence[Process], window_ms: float) -> float | None:
     return max(known) * 1000 / window_ms
 
 
-def _asleep(members: Sequence[Process], python_threads: Sequence[PythonThread], wakes: float | None) -> bool:
+def _asleep(members: Sequence[Process], mains: Mains, wakes: float | None) -> bool:
     """Whether every scheduler is in SGLang's idle sleep, a poll of a second, at both looks and in between.
 
     It sleeps so only when all its queues are empty, so numbers that say otherwise were written before. A scheduler
@@ -134,7 +136,7 @@ def _asleep(members: Sequence[Process], python_threads: Sequence[PythonThread], 
     schedulers = [p for p in members if p.role is Role.SCHEDULER]
     if wakes is None or wakes > RESTING_WAKES:
         return False
-    return all(p.product == "sglang" and in_idle_sleep(p.pid, python_threads) for p in schedulers)
+    return all(p.product == "sglang" and in_idle_sleep(p.pid, mains) for p in schedulers)
 
 
 def _told_work(gauges: Gauges, window_ms: float) -> bool:

@@ -6,10 +6,12 @@ name "sockets[12]".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 
-from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, Rank, Request, Snapshot
+from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, PythonThread, Rank, Request, Snapshot
 
 
 class Debt(Enum):
@@ -79,6 +81,11 @@ class Connection:
     def owed(self) -> bool:
         """Whether the client waits for the server."""
         return self.debt in SERVER_OWES
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its client has waited for long and got nothing."""
+        return self.age_ms is not None and self.age_ms >= STUCK_MS and self.debt in SERVER_OWES
 
     @property
     def moving(self) -> bool:
@@ -247,6 +254,30 @@ class Facts:
     unknowns: tuple[str, ...]
     # Outcome by collector.
     outcomes: dict[str, Outcome]
+    # Main Python threads by pid, with their positions.
+    mains: dict[int, tuple[int, PythonThread]]
+    # Positions in `connections`, by server and by client.
+    _served: dict[int, list[int]] = field(init=False, repr=False, compare=False)
+    _opened: dict[int, list[int]] = field(init=False, repr=False, compare=False)
+    _stuck: dict[int, list[int]] = field(init=False, repr=False, compare=False)
+    _engines: dict[int, Engine] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index what every rule asks for of a few processes."""
+        served: dict[int, list[int]] = {}
+        opened: dict[int, list[int]] = {}
+        stuck: dict[int, list[int]] = {}
+        for position, connection in enumerate(self.connections):
+            if connection.server_pid is not None:
+                served.setdefault(connection.server_pid, []).append(position)
+                if connection.stuck:
+                    stuck.setdefault(connection.server_pid, []).append(position)
+            if connection.client_pid is not None:
+                opened.setdefault(connection.client_pid, []).append(position)
+        object.__setattr__(self, "_served", served)
+        object.__setattr__(self, "_opened", opened)
+        object.__setattr__(self, "_stuck", stuck)
+        object.__setattr__(self, "_engines", {pid: e for e in reversed(self.engines) for pid in e.http_pids})
 
     @property
     def two_looks(self) -> bool:
@@ -268,15 +299,23 @@ class Facts:
 
     def to_server(self, *pids: int) -> tuple[Connection, ...]:
         """Connections that these processes serve."""
-        return tuple(c for c in self.connections if c.server_pid in pids)
+        return self._at(self._served, pids)
+
+    def stuck_at(self, *pids: int) -> tuple[Connection, ...]:
+        """Those of them whose client has waited for long and got nothing."""
+        return self._at(self._stuck, pids)
 
     def from_client(self, *pids: int) -> tuple[Connection, ...]:
         """Connections that these processes opened."""
-        return tuple(c for c in self.connections if c.client_pid in pids)
+        return self._at(self._opened, pids)
+
+    def _at(self, index: dict[int, list[int]], pids: tuple[int, ...]) -> tuple[Connection, ...]:
+        positions = [index.get(pid, []) for pid in dict.fromkeys(pids)]
+        return tuple(self.connections[position] for position in sorted(chain.from_iterable(positions)))
 
     def engine_of(self, pid: int | None) -> Engine | None:
         """The engine whose HTTP process this is."""
-        return next((e for e in self.engines if pid in e.http_pids), None) if pid is not None else None
+        return self._engines.get(pid) if pid is not None else None
 
     @property
     def stuck(self) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from freezeframe.judge.correlate.phases import Standing, standing
-from freezeframe.judge.correlate.stacks import main_thread
-from freezeframe.judge.model import Process, PythonThread, Rank
+from freezeframe.judge.correlate.stacks import Mains
+from freezeframe.judge.model import Process, Rank
 
 Role = Process.Role
 
@@ -19,19 +19,15 @@ _LEAST = 3
 _TP = re.compile(r"\bTP(\d+)\b")
 
 
-def find_ranks(processes: Iterable[Process], threads: Sequence[PythonThread]) -> tuple[Rank, ...]:
+def find_ranks(processes: Iterable[Process], mains: Mains) -> tuple[Rank, ...]:
     """Every scheduler and worker with its phase, by engine and parallel group; in each group the minority first.
 
     A rank whose stack was not seen has neither phase nor frame.
     """
     found: list[Rank] = []
     number = 0
-    # There may be thousands: each process looks at its own alone.
-    own: dict[int, list[PythonThread]] = {}
-    for thread in threads:
-        own.setdefault(thread.pid, []).append(thread)
     for members in parallel_groups(processes):
-        looks = {process.pid: stands(process.pid, own.get(process.pid, ())) for process in members}
+        looks = {process.pid: stands(process.pid, mains) for process in members}
         keys = {pid: tuple(each.key for each in seen) for pid, seen in looks.items()}
         together = Counter(keys.values())
         most = max(together.values())
@@ -48,7 +44,7 @@ def find_ranks(processes: Iterable[Process], threads: Sequence[PythonThread]) ->
                 minority=len(members) >= _LEAST and count < most,
             )
             if seen:
-                entry = main_thread(process.pid, own[process.pid])
+                entry = mains.get(process.pid)
                 rank = replace(
                     rank,
                     frame=seen[0].place,
@@ -63,9 +59,9 @@ def find_ranks(processes: Iterable[Process], threads: Sequence[PythonThread]) ->
     return tuple(found)
 
 
-def stands(pid: int, threads: Sequence[PythonThread]) -> tuple[Standing, ...]:
+def stands(pid: int, mains: Mains) -> tuple[Standing, ...]:
     """Where the main thread of a process is: one look, or two; empty when its stack was not seen."""
-    entry = main_thread(pid, threads)
+    entry = mains.get(pid)
     if entry is None:
         return ()
     thread = entry[1]

@@ -6,7 +6,7 @@ never how many requests wait in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from freezeframe.judge.model import Frame, PythonThread
 
@@ -52,12 +52,17 @@ _LOCK_WAITS = (
     ("wait", "concurrent/futures"),
 )
 
+# Main threads by pid, each with its position in the snapshot.
+Mains = Mapping[int, tuple[int, PythonThread]]
 
-def main_thread(pid: int, threads: Sequence[PythonThread]) -> tuple[int, PythonThread] | None:
-    """The main Python thread of a process, with its position."""
-    mine = [(index, thread) for index, thread in enumerate(threads) if thread.pid == pid and thread.frames]
-    named = [entry for entry in mine if entry[1].name == "MainThread" or entry[1].tid == pid]
-    return named[0] if named else None
+
+def main_threads(threads: Sequence[PythonThread]) -> dict[int, tuple[int, PythonThread]]:
+    """Main Python threads by pid, each with its position."""
+    mains: dict[int, tuple[int, PythonThread]] = {}
+    for index, thread in enumerate(threads):
+        if thread.frames and (thread.name == "MainThread" or thread.tid == thread.pid):
+            mains.setdefault(thread.pid, (index, thread))
+    return mains
 
 
 def blocked_in(thread: PythonThread) -> Frame | None:
@@ -76,9 +81,9 @@ def rests_in_loop(thread: PythonThread) -> bool:
     return any(_matches(frame, _LOOP_RUNNERS) for frame in thread.frames) and blocked_in(thread) is None
 
 
-def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:
+def rests_in_scheduler(pid: int, mains: Mains) -> str | None:
     """How a scheduler's main thread rests at both looks; None when it does not, or only one look was taken."""
-    entry = main_thread(pid, threads)
+    entry = mains.get(pid)
     if entry is None:
         return None
     thread = entry[1]
@@ -89,29 +94,29 @@ def rests_in_scheduler(pid: int, threads: Sequence[PythonThread]) -> str | None:
     return None if None in found else f"is in {found[0]} at both looks"
 
 
-def seen_at_work(pid: int, threads: Sequence[PythonThread]) -> bool:
+def seen_at_work(pid: int, mains: Mains) -> bool:
     """Whether a scheduler's main thread was seen, and in no idle frame at any look."""
-    entry = main_thread(pid, threads)
+    entry = mains.get(pid)
     if entry is None:
         return False
     return all(_name(frame) not in _SCHEDULER_RESTS for frame in (*entry[1].frames, *entry[1].frames_after))
 
 
-def in_idle_sleep(pid: int, threads: Sequence[PythonThread]) -> bool:
+def in_idle_sleep(pid: int, mains: Mains) -> bool:
     """Whether a scheduler's main thread is in SGLang's idle sleep at both looks."""
-    entry = main_thread(pid, threads)
+    entry = mains.get(pid)
     if entry is None or entry[1].same_at_second_look is None:
         return False
     looks = (entry[1].frames, entry[1].frames_after or entry[1].frames)
     return all(any(_matches(frame, _IDLE_SLEEP) for frame in frames) for frames in looks)
 
 
-def in_one_batch(pid: int, threads: Sequence[PythonThread]) -> Frame | None:
+def in_one_batch(pid: int, mains: Mains) -> Frame | None:
     """The innermost frame of a scheduler's main thread that runs a batch, the same at both looks; None otherwise.
 
     Looks that see two batches, one after the other, may be the same too.
     """
-    entry = main_thread(pid, threads)
+    entry = mains.get(pid)
     if entry is None or not entry[1].same_at_second_look:
         return None
     frames = entry[1].frames

@@ -46,7 +46,7 @@ from freezeframe.judge.verdicts import (
     undetermined,
     zombie_upstream,
 )
-from freezeframe.judge.verdicts._rest import attribute, rank_table, rule_out
+from freezeframe.judge.verdicts._rest import attribute, clear, rank_table, rule_out
 from freezeframe.judge.verdicts._steps import traces
 
 __all__ = ["RULES", "conclude", "judge"]
@@ -108,13 +108,14 @@ def judge(facts: Facts) -> tuple[Verdict, ...]:
         if found:
             break
     attribution = attribute(facts)
+    cleared = clear(facts)
     ambiguous = (facts.group_reason,) if facts.stuck and facts.group is None else ()
     return tuple(
         replace(
             verdict,
             evidence=(*verdict.evidence, *rank_table(facts, verdict)),
             next_steps=(*verdict.next_steps, *_ready(facts, verdict)),
-            ruled_out=rule_out(facts, verdict),
+            ruled_out=rule_out(cleared, verdict),
             unknowns=(*verdict.unknowns, *facts.unknowns, *ambiguous),
             attribution=attribution,
         )

@@ -31,7 +31,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     of_late = gauges.age_ms is not None and gauges.age_ms < LONG_MS
     begun_or_late = of_late or bool(begun) or any(c.broken_off for c in served)
     # An idle scheduler's gauges may say that it runs what has ended.
-    works = all(seen_at_work(pid, facts.snapshot.python_threads) for pid in engine.scheduler_pids)
+    works = all(seen_at_work(pid, facts.mains) for pid in engine.scheduler_pids)
     runs_by_gauge = bool(gauges.running) and engine.busy is True and begun_or_late and works
     if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
         return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
-from freezeframe.judge.correlate.stacks import blocked_in, main_thread, rests_in_loop
+from freezeframe.judge.correlate.stacks import blocked_in, rests_in_loop
 from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION, ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED, STUCK_MS
 from freezeframe.judge.model import Endpoint, Frame, Process, PythonThread
 
@@ -25,7 +24,7 @@ _WORKER = "router_worker_healthy"
 
 def stuck(connections: Iterable[Connection], *debts: Debt) -> list[Connection]:
     """Connections whose client has waited for long and got nothing, of these debts or of any."""
-    return [c for c in connections if is_stuck(c) and (not debts or c.debt in debts)]
+    return [c for c in connections if c.stuck and (not debts or c.debt in debts)]
 
 
 def runs(facts: Facts, *pids: int) -> bool:
@@ -63,7 +62,7 @@ def for_clients(facts: Facts, waiting: Iterable[Connection]) -> int:
         router = connection.client_pid if connection.client_pid in facts.routers else None
         counts[router] = counts.get(router, 0) + 1
     direct = counts.pop(None, 0)
-    return direct + sum(min(n, len(stuck(facts.to_server(r or 0)))) for r, n in counts.items())
+    return direct + sum(min(n, len(facts.stuck_at(r or 0))) for r, n in counts.items())
 
 
 def sockets_seen(facts: Facts, *pids: int) -> bool:
@@ -117,7 +116,7 @@ def resting(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
 
 def loop_blocked(facts: Facts, pid: int) -> tuple[int, PythonThread, Frame] | None:
     """The main thread of a Python server whose event loop sits in synchronous code, and the frame; None otherwise."""
-    entry = main_thread(pid, facts.snapshot.python_threads)
+    entry = facts.mains.get(pid)
     if entry is None:
         return None
     frame = blocked_in(entry[1])
@@ -126,7 +125,7 @@ def loop_blocked(facts: Facts, pid: int) -> tuple[int, PythonThread, Frame] | No
 
 def loop_rests(facts: Facts, pid: int) -> bool:
     """Whether the event loop of a server is seen to wait for its sockets: by its stack, or by the kernel's word."""
-    entry = main_thread(pid, facts.snapshot.python_threads)
+    entry = facts.mains.get(pid)
     if entry is not None and rests_in_loop(entry[1]):
         return True
     known = facts.processes.get(pid)
@@ -141,7 +140,7 @@ def loop_lives(facts: Facts, pid: int) -> bool:
     """
     if any(e.pid == pid and e.purpose == "liveness" and e.status for e in facts.snapshot.endpoints):
         return True
-    entry = main_thread(pid, facts.snapshot.python_threads)
+    entry = facts.mains.get(pid)
     if loop_rests(facts, pid) or (entry is not None and entry[1].same_at_second_look is False):
         return True
     known = facts.processes.get(pid)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
@@ -20,34 +22,53 @@ _CLIENTS = 20
 _GPU_CODES = frozenset({Verdict.Code.GPU_FAULT, Verdict.Code.GPU_SPIN})
 
 
-def rule_out(facts: Facts, verdict: Verdict) -> tuple[RuledOut, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """One hop that does not hold the requests, unless a verdict says that it does."""
+
+    ruled_out: RuledOut
+    # Hops and holders of a verdict under which it is not told.
+    hop: str = ""
+    pids: frozenset[int] = frozenset()
+    codes: frozenset[Verdict.Code] = frozenset()
+
+
+def clear(facts: Facts) -> tuple[Cleared, ...]:
     """Hops that do not hold the requests, each with the evidence. An idle CPU or a thread in epoll is none."""
     found = []
-    if verdict.hop != "client" and (client := _client(facts)):
-        found.append(RuledOut(hop="client", evidence=client))
+    if client := _client(facts):
+        found.append(Cleared(ruled_out=RuledOut(hop="client", evidence=client), hop="client"))
     found += [
-        RuledOut(hop="router", evidence=proved)
+        Cleared(ruled_out=RuledOut(hop="router", evidence=proved), pids=frozenset({router}))
         for router in facts.routers
-        if router not in verdict.holder_pids and (proved := _router(facts, router))
+        if (proved := _router(facts, router))
     ]
+    kinds = Counter(engine.kind for engine in facts.engines)
     for engine in facts.engines:
-        if set(engine.http_pids) & set(verdict.holder_pids):
-            continue
-        several = sum(e.kind == engine.kind for e in facts.engines) > 1
-        suffix = f" (pid {engine.pid})" if several else ""
+        suffix = f" (pid {engine.pid})" if kinds[engine.kind] > 1 else ""
         if proved := _engine(facts, engine):
-            found.append(RuledOut(hop=f"{engine.kind}{suffix}", evidence=proved))
+            hop = RuledOut(hop=f"{engine.kind}{suffix}", evidence=proved)
+            found.append(Cleared(ruled_out=hop, pids=frozenset(engine.http_pids)))
     for engine in facts.engines:
-        if set(engine.scheduler_pids) & set(verdict.holder_pids):
-            continue
-        several = sum(e.kind == engine.kind for e in facts.engines) > 1
-        suffix = f" (pid {', '.join(map(str, engine.scheduler_pids))})" if several else ""
+        suffix = f" (pid {', '.join(map(str, engine.scheduler_pids))})" if kinds[engine.kind] > 1 else ""
         if proved := _scheduler(facts, engine):
-            found.append(RuledOut(hop=f"{scheduler_hop(engine.kind)}{suffix}", evidence=proved))
-    for engine in facts.engines if verdict.code not in _GPU_CODES else ():
+            hop = RuledOut(hop=f"{scheduler_hop(engine.kind)}{suffix}", evidence=proved)
+            found.append(Cleared(ruled_out=hop, pids=frozenset(engine.scheduler_pids)))
+    for engine in facts.engines:
         if proved := _gpus(facts, engine):
-            found.append(RuledOut(hop=f"GPUs of the {engine_name(engine.kind)} (pid {engine.pid})", evidence=proved))
+            hop = RuledOut(hop=f"GPUs of the {engine_name(engine.kind)} (pid {engine.pid})", evidence=proved)
+            found.append(Cleared(ruled_out=hop, codes=_GPU_CODES))
     return tuple(found)
+
+
+def rule_out(cleared: Iterable[Cleared], verdict: Verdict) -> tuple[RuledOut, ...]:
+    """Those hops that the verdict does not accuse."""
+    holders = set(verdict.holder_pids)
+    return tuple(
+        each.ruled_out
+        for each in cleared
+        if not (each.hop and each.hop == verdict.hop) and not each.pids & holders and verdict.code not in each.codes
+    )
 
 
 def rank_table(facts: Facts, verdict: Verdict) -> tuple[Evidence, ...]:

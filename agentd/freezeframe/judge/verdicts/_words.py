@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from itertools import islice
 
-from freezeframe.judge.correlate.clients import client_name, is_stuck
+from freezeframe.judge.correlate.clients import client_name
 from freezeframe.judge.correlate.connections import FORWARDERS
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.model import Evidence
@@ -51,12 +53,8 @@ def who(facts: Facts, connections: Iterable[Connection]) -> str:
 
     Routers and proxies wait for their clients.
     """
-    counts: dict[str, int] = {}
-    for connection in _in_front(facts, connections):
-        pid = connection.client_pid
-        name = process(facts, pid) if pid is not None else connection.client_address
-        counts[name] = counts.get(name, 0) + 1
-    names = sorted(counts, key=lambda name: -counts[name])
+    counts = Counter(c.client_address if c.client_pid is None else c.client_pid for c in _in_front(facts, connections))
+    names = [key if isinstance(key, str) else process(facts, key) for key, _ in counts.most_common()]
     if not names:
         return "nobody"
     others = len(names) - 1
@@ -66,10 +64,12 @@ def who(facts: Facts, connections: Iterable[Connection]) -> str:
 def _in_front(facts: Facts, connections: Iterable[Connection]) -> list[Connection]:
     found = list(connections)
     for _ in range(_FORWARDERS_IN_A_ROW):
-        forwarders = {c.client_pid for c in found if forwards(facts, c.client_pid)}
-        open_to = [c for pid in forwarders for c in facts.to_server(pid or 0) if not c.closed_by_client]
-        # Of an answer that has begun nobody is owed the next byte: then all that are open to the router may wait.
-        behind = [c for c in open_to if is_stuck(c)] or ([] if any(map(is_stuck, found)) else open_to)
+        forwarders = {pid for pid in {c.client_pid for c in found} if forwards(facts, pid)}
+        pids = [pid for pid in forwarders if pid is not None]
+        behind = [c for c in facts.stuck_at(*pids) if not c.closed_by_client]
+        if not behind and not any(c.stuck for c in found):
+            # Of an answer that has begun nobody is owed the next byte: all that are open to the router may wait.
+            behind = [c for c in facts.to_server(*pids) if not c.closed_by_client]
         if not behind:
             break
         found = [*behind, *(c for c in found if c.client_pid not in forwarders)]
@@ -98,8 +98,8 @@ def evidence(text: str, *refs: str) -> Evidence:
 
 
 def socket_refs(connections: Iterable[Connection]) -> tuple[str, ...]:
-    """References of some connections, the server's end first where there is one."""
-    return tuple(c.refs[-1] for c in connections if c.refs)
+    """References of the first few connections, the server's end where there is one."""
+    return tuple(islice((c.refs[-1] for c in connections if c.refs), _REFS))
 
 
 def process_ref(facts: Facts, pid: int) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ one.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Engine, Facts
-from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
 from freezeframe.judge.verdicts._proof import loop_blocked, loop_rests, runs
@@ -43,7 +42,7 @@ def _engine(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
         return None
     proved = intake_evidence(found)
     if rests:
-        entry = main_thread(pid, facts.snapshot.python_threads)
+        entry = facts.mains.get(pid)
         refs = (f"python_threads[{entry[0]}]",) if entry else process_ref(facts, pid)
         proved.append(evidence("its main thread rests in its event loop", *refs))
     proved.append(evidence(f"it is in state {process.state}, not stopped", *process_ref(facts, pid)))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shlex
 
-from freezeframe.judge.correlate.clients import is_stuck
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Socket, Verdict
@@ -81,6 +80,6 @@ def _verdict(facts: Facts, peer: str, group: list[tuple[Connection, int]]) -> Ve
                 "firewalls and published ports on the way; a peer may also have gone away without closing",
             ),
         ),
-        explains=sum(is_stuck(connection) or connection.debt is Debt.CONNECTING for connection, _ in group),
+        explains=sum(connection.stuck or connection.debt is Debt.CONNECTING for connection, _ in group),
         holder_address=peer,
     )

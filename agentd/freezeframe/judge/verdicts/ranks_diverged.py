@@ -23,7 +23,6 @@ from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.phases import COLLECTIVES
 from freezeframe.judge.correlate.ranks import parallel_groups, rank_index, stands, tensor_number
-from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Confidence, Evidence, Process, Verdict
 from freezeframe.judge.verdicts._batch import with_a_client
@@ -98,14 +97,14 @@ def _group(facts: Facts, engine: Engine, group: Sequence[Process]) -> Verdict | 
 
 def _waits_in(facts: Facts, process: Process) -> str | None:
     """The collective that the main thread of a rank waits in over the whole window; None when it may go on."""
-    entry = main_thread(process.pid, facts.snapshot.python_threads)
+    entry = facts.mains.get(process.pid)
     if entry is None or not entry[1].same_at_second_look or entry[1].doubt or not process.threads:
         return None
     main = process.threads[0]
     moved = (main.voluntary_switches_delta, main.involuntary_switches_delta)
     if moved != (0, 0) or main.state != "S" or main.state_after != "S":
         return None
-    look = stands(process.pid, facts.snapshot.python_threads)[0]
+    look = stands(process.pid, facts.mains)[0]
     return look.place if look.phase in COLLECTIVES else None
 
 
@@ -132,7 +131,7 @@ def _table(
     index = rank_index(facts.ranks)
     found = []
     for process in sorted(group, key=lambda each: each.pid not in holders)[:_SPELLED]:
-        entry = main_thread(process.pid, facts.snapshot.python_threads)
+        entry = facts.mains.get(process.pid)
         refs = (f"ranks[{index[process.pid]}]", *((f"python_threads[{entry[0]}]",) if entry else ()))
         text = f"{process.rank} (pid {process.pid}) is in {places[process.pid]} at both looks and never woke in between"
         found.append(evidence(text, *refs))

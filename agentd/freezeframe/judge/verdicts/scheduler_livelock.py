@@ -17,7 +17,6 @@ from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.correlate.phases import ADMISSION
 from freezeframe.judge.correlate.ranks import rank_index, stands
-from freezeframe.judge.correlate.stacks import main_thread
 from freezeframe.judge.correlate.thresholds import LIVELOCK, LONG_MS, STARVED
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stuck
@@ -48,8 +47,8 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     index = rank_index(facts.ranks)
     proved = []
     for process in spinning:
-        entry = main_thread(process.pid, facts.snapshot.python_threads)
-        first, second = stands(process.pid, facts.snapshot.python_threads)
+        entry = facts.mains.get(process.pid)
+        first, second = stands(process.pid, facts.mains)
         place = first.place if first == second else f"{first.place}, then {second.place}"
         share = 100 * (process.threads[0].cpu_ms_delta or 0.0) / facts.window_ms
         text = f"pid {process.pid} is in its admission at both looks ({place}), at {share:.0f} % of a core"
@@ -90,7 +89,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
 
 
 def _goes_round(facts: Facts, process: Process) -> bool:
-    entry = main_thread(process.pid, facts.snapshot.python_threads)
+    entry = facts.mains.get(process.pid)
     if entry is None or entry[1].same_at_second_look is None or not process.threads:
         return False
     main = process.threads[0]
@@ -99,4 +98,4 @@ def _goes_round(facts: Facts, process: Process) -> bool:
     ready = main.state == main.state_after == "R" and main.voluntary_switches_delta == 0
     if spent is None or spent < (STARVED if ready else LIVELOCK) * facts.window_ms:
         return False
-    return all(look.phase == ADMISSION for look in stands(process.pid, facts.snapshot.python_threads))
+    return all(look.phase == ADMISSION for look in stands(process.pid, facts.mains))
