@@ -6,7 +6,7 @@ import pytest
 
 from freezeframe.judge.model import Verdict
 from freezeframe.judge.verdicts import conclude
-from tests.replay.cases import QUIET, Case, cases
+from tests.replay.cases import QUIET, Case, Judged, cases
 from tests.replay.mutations import mutations
 
 Code = Verdict.Code
@@ -16,7 +16,7 @@ GENERIC: dict[Code, frozenset[Code]] = {
     Code.ROUTER_DUAL_LEG: frozenset({Code.ROUTER_HOLDS}),
     Code.ENGINE_HANDOFF: frozenset({Code.ENGINE_HOLDS}),
     # One look shows that the loop does not turn, not why.
-    Code.HOST_STARVED: frozenset({Code.ENGINE_HTTP_BLOCKED}),
+    Code.HOST_STARVED: frozenset({Code.ENGINE_HTTP_BLOCKED, Code.ENGINE_NOT_ACCEPTING}),
     # Every request is refused at once, so that none is in flight: only the router's own numbers tell.
     Code.ROUTER_NO_WORKERS: frozenset({Code.IDLE, Code.NOT_STUCK}),
 }
@@ -32,7 +32,9 @@ def test_with_less_evidence(case: Case) -> None:
     for name, mutate in mutations(snapshot).items():
         verdict = conclude(mutate(snapshot)).verdict
         assert verdict is not None
-        if not allowed(whole, verdict, healthy=case.healthy):
+        # Where the whole was not enough, a part may still say what is true.
+        true = Judged(case=case, verdict=verdict).how == "exact"
+        if not true and not allowed(whole, verdict, healthy=case.healthy):
             faults.append(f"{name}: {verdict.code.name} {verdict.holder_pids}: {verdict.summary}")
     assert not faults, f"{whole.code.name} {whole.holder_pids}\n" + "\n".join(faults)
 

@@ -9,7 +9,7 @@ from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
 from freezeframe.judge.correlate.gauges import read_gauges
 from freezeframe.judge.correlate.stacks import Mains, in_idle_sleep, in_one_batch, rests_in_scheduler
-from freezeframe.judge.correlate.thresholds import ASLEEP, RESTING_WAKES
+from freezeframe.judge.correlate.thresholds import ASLEEP, LONG_MS, RESTING_WAKES
 from freezeframe.judge.model import Metric, Process
 
 Role = Process.Role
@@ -40,7 +40,7 @@ def find_engines(
         gauges = read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
         streams = sum(streaming[pid] for pid in http)
         wakes = _wakes(members, window_ms)
-        asleep = _asleep(members, mains, wakes) and not _told_work(gauges, window_ms)
+        asleep = _asleep(members, mains, wakes, window_ms) and not _told_work(gauges, window_ms)
         # While anything comes out, two looks at one place are two batches.
         comes_out = bool(streams or gauges.tokens_delta)
         batch, batch_refs = ("", ()) if comes_out else _batch(members, mains)
@@ -88,9 +88,12 @@ def _busy(
         return None, f"its scheduler knows of no more than the {streams} requests that stream", _metric_refs(gauges)
     if gauges.tokens_delta:
         return True, f"counted {gauges.tokens_delta:.0f} tokens in the window", _metric_refs(gauges)
-    if gauges.running and not asleep:
-        return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
     schedulers = [p for p in members if p.role in {Role.SCHEDULER, Role.WORKER}]
+    # One that runs a batch tells so every few seconds.
+    told_long_ago = gauges.age_ms is not None and gauges.age_ms >= LONG_MS
+    over = told_long_ago and all(rests_in_scheduler(p.pid, mains) for p in schedulers)
+    if gauges.running and not asleep and not over:
+        return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
     if batch or not schedulers:
         where = f"its scheduler is in {batch} at both looks" if batch else "no scheduler process was seen"
         return None, where, ()
@@ -127,7 +130,7 @@ def _wakes(members: Sequence[Process], window_ms: float) -> float | None:
     return max(known) * 1000 / window_ms
 
 
-def _asleep(members: Sequence[Process], mains: Mains, wakes: float | None) -> bool:
+def _asleep(members: Sequence[Process], mains: Mains, wakes: float | None, window_ms: float) -> bool:
     """Whether every scheduler is in SGLang's idle sleep, a poll of a second, at both looks and in between.
 
     It sleeps so only when all its queues are empty, so numbers that say otherwise were written before. A scheduler
@@ -136,7 +139,8 @@ def _asleep(members: Sequence[Process], mains: Mains, wakes: float | None) -> bo
     schedulers = [p for p in members if p.role is Role.SCHEDULER]
     if wakes is None or wakes > RESTING_WAKES:
         return False
-    return all(p.product == "sglang" and in_idle_sleep(p.pid, mains) for p in schedulers)
+    # One that turns without giving the CPU up has no voluntary switch either.
+    return all(p.product == "sglang" and in_idle_sleep(p.pid, mains) and _slept(p, window_ms) for p in schedulers)
 
 
 def _told_work(gauges: Gauges, window_ms: float) -> bool:

@@ -35,7 +35,10 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     runs_by_gauge = bool(gauges.running) and engine.busy is True and begun_or_late and works
     if gauges.tokens_delta or engine.asleep or not (engine.batch or runs_by_gauge):
         return None
-    owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
+    late = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
+    # Of an answer that has begun a router may tell its client that it is alive: nobody there is owed a byte.
+    begun += [c for c in late if c.broken_off]
+    owed = [c for c in late if not c.broken_off]
     explains = for_clients(facts, owed) + with_a_client(facts, begun)
     if not explains or gets_bytes(served) or not runs(facts, *engine.pids):
         return None
