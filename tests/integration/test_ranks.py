@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
@@ -18,55 +15,13 @@ from freezeframe.judge.correlate.names import find_named
 from freezeframe.judge.model import Process, Snapshot, Verdict
 from freezeframe.judge.verdicts import conclude
 from tests.support import report
-from tests.support.children import PROGRAMS
+from tests.support.ranks import ranks
 from tests.support.scene import Engine, Scene
 
 pytestmark = pytest.mark.needs("root")
 
 Code = Verdict.Code
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranks:
-    process: subprocess.Popen[str]
-    pids: tuple[int, ...]
-
-    def take(self, state: str) -> None:
-        self.process.stdin.write(f"{state}\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
-
-    def asleep(self, *pids: int) -> None:
-        """Wait until these ranks are where they stay."""
-        seen = dict.fromkeys(pids, -1)
-
-        def still() -> bool:
-            found = {}
-            for pid in pids:
-                status = procfs.status(Host().proc(pid))
-                found[pid] = status.voluntary_switches if procfs.stat(Host().proc(pid)).state == "S" else -2
-            before = dict(seen)
-            seen.update(found)
-            return before == found
-
-        for _ in range(5):
-            report.until(still)
-
-
-@contextlib.contextmanager
-def ranks(count: int) -> Iterator[Ranks]:
-    launcher = PROGRAMS / "ranks" / "launch.py"
-    process = subprocess.Popen(
-        [sys.executable, str(launcher), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield Ranks(process=process, pids=tuple(map(int, process.stdout.readline().split())))
-    finally:
-        process.kill()
-        process.wait(20)
-        process.stdin.close()
-        process.stdout.close()
 
 
 def judged(pids: tuple[int, ...], **gauges: float) -> Snapshot:

@@ -12,10 +12,10 @@ from freezeframe.agentd.host import Host, procfs
 from freezeframe.agentd.host.native import perf_events
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, ProfileThread
-from tests.integration.test_ranks import ranks
 from tests.integration.test_snapshot_native_stacks import waits
 from tests.support import report
 from tests.support.children import program
+from tests.support.ranks import ranks
 from tests.support.reports import KeptReport
 
 pytestmark = pytest.mark.needs("root", "bpf", "gcc")
