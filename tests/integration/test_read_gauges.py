@@ -16,10 +16,14 @@ import pytest
 
 from freezeframe.agentd.collectors.read_gauges import READ_GAUGES
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
+from freezeframe.agentd.gathered import Gathered
 from freezeframe.agentd.host import Clock, Host
-from freezeframe.judge.model import Metric, Process
+from freezeframe.agentd.jobs import Job
+from freezeframe.judge.model import Metric, Outcome, Process
+from tests.support.launching import real_workers
 from tests.support.report import run, target
 from tests.support.reports import KeptReport
+from tests.support.stall import stalled_file, stalled_process
 
 pytestmark = pytest.mark.needs("root")
 
@@ -273,3 +277,48 @@ def test_a_slot_that_is_being_written_is_read_again() -> None:
     assert by_name(kept)["load_num_running_reqs"].value == 7.0
     assert (len(tries), kept.misses) == (2, {})
     assert "is not known" in other.misses[os.getpid()]
+
+
+HOLD = "import os, sys; fd = os.open(sys.argv[1], os.O_RDONLY); print('ready', flush=True); sys.stdin.read()"
+
+
+@pytest.mark.needs("fuse")
+async def test_a_file_on_dead_storage_costs_its_own_process_alone(exporter: Exporter, tmp_path: Path) -> None:
+    """Read in real workers: the one that hangs is given up, the numbers of the others are there."""
+    exporter.tell(do="write", running=29)
+    folder = tmp_path / "dead"
+    folder.mkdir()
+    with stalled_file(folder) as stall:
+        # The holder's pid is in the name; it opens the file once it is bound there.
+        code = "import sys; print('up', flush=True); sys.argv[1] = sys.stdin.readline().strip();" + HOLD
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        holder = subprocess.Popen([sys.executable, "-c", code, ""], text=True, **pipes)  # type: ignore[call-overload]
+        assert holder.stdout.readline() == "up\n"
+        bound = tmp_path / f"gauge_livesum_{holder.pid}.db"
+        bound.touch()
+        subprocess.run(["mount", "--bind", stall.path, str(bound)], check=True)
+        try:
+            holder.stdin.write(f"{bound}\n")
+            holder.stdin.flush()
+            assert holder.stdout.readline() == "ready\n"
+            targets = (target(holder.pid, role=ROLE.SCHEDULER), *exporter.targets())
+            job = Job(job_id=1, collector=READ_GAUGES.name, targets=targets, deadline_ms=6_000.0)  # type: ignore[arg-type]
+            gathered = Gathered()
+            async with real_workers() as workers:
+                outcome = await workers.run(READ_GAUGES, job, on_part=gathered.add, on_doing=lambda _what, _done: None)
+        finally:
+            stall.release()
+            holder.kill()
+            holder.communicate()
+            subprocess.run(["umount", "--lazy", str(bound)], check=True)
+    assert (outcome.status, outcome.pids_missed) == (Outcome.Status.PARTIAL, (holder.pid,))
+    assert f"reading {bound} of {holder.pid}" in outcome.detail
+    values = {metric.name: metric.value for metric in gathered.records("metrics")}
+    assert values["sglang:num_running_reqs"] == 29.0
+
+
+@pytest.mark.needs("fuse")
+def test_mappings_of_a_process_whose_memory_is_stuck_are_left_alone(tmp_path: Path) -> None:
+    with stalled_process(tmp_path) as pid:
+        kept = run(READ_GAUGES, [target(pid, role=ROLE.SCHEDULER, python="3.11")])
+    assert kept.misses == {pid: f"thread {pid} waits for the memory lock in mmap: left alone"}
