@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import pytest
 
@@ -87,12 +88,19 @@ def test_nobody_is_stopped_traced_or_left_with_an_event() -> None:
         assert len(os.listdir("/proc/self/fd")) == len(begun)
 
 
-def test_one_that_ends_meanwhile_and_one_that_is_gone() -> None:
+def test_one_that_is_gone_and_one_that_ends_meanwhile() -> None:
     with program("python_stacks.py", "spin") as process:
         target = report.target(process.pid, python=VERSION)
     _, kept = profile_of(target, seconds=0.2)
-    assert kept.finished == [target.pid]
-    assert kept.misses == {}
+    assert (kept.finished, kept.misses) == ([target.pid], {})
+    with program("python_stacks.py", "spin") as process:
+        target = report.target(process.pid, python=VERSION)
+        ends = threading.Timer(1.0, process.kill)
+        ends.start()
+        threads, kept = profile_of(target, seconds=2.0)
+        ends.join()
+    assert (kept.finished, kept.misses) == ([target.pid], {})
+    assert {thread.doubt for thread in threads.values() if thread.doubt} <= {"it ended before its samples were unwound"}
 
 
 def test_without_the_right_to_sample_it_says_what_to_grant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,8 @@ def _unwind(
     try:
         space = AddressSpace(host.proc(target.pid), files, reader(memory.read_many))
         process = SampledProcess(machine, space, frames=job.caps.frames)
+    except procfs.GoneError:
+        return {thread.tid: (Counter(), "it ended before its samples were unwound") for thread in threads}
     except (procfs.ProcfsError, libdw.LibdwError) as error:
         report.missed(target.pid, str(error))
         return {thread.tid: (Counter(), str(error)) for thread in threads}
