@@ -267,11 +267,14 @@ def _unwind(
         return told
     report.doing(f"unwinding the samples of {target.pid}")
     memory = TargetMemory(target.pid, until=give_up, monotonic=host.clock.monotonic)
+    ended = {thread.tid: (Counter[Frames](), "it ended before its samples were unwound") for thread in threads}
     try:
         space = AddressSpace(host.proc(target.pid), files, reader(memory.read_many))
+        if not space.modules:
+            return ended  # not collected by its parent yet
         process = SampledProcess(machine, space, frames=job.caps.frames)
     except procfs.GoneError:
-        return {thread.tid: (Counter(), "it ended before its samples were unwound") for thread in threads}
+        return ended
     except (procfs.ProcfsError, libdw.LibdwError) as error:
         report.missed(target.pid, str(error))
         return {thread.tid: (Counter(), str(error)) for thread in threads}
