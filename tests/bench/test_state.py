@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
 
 import pytest
 
+from freezeframe.agentd.host import Host, procfs
 from tests.bed.bed import Bed
 from tests.bench.results import record
 from tests.support.command import freezeframe
@@ -18,6 +20,8 @@ pytestmark = [pytest.mark.needs("root", "kernel", "e2e", "bench"), pytest.mark.t
 RUNS = 20
 ADDED = "read_gauges,snapshot_gpus,read_kernel_log,read_debug_traces"
 BAR_MS = 100.0
+# Whoever works on a capture is gone before; a worker that stays goes on for 27 s.
+STAYS_S, MEASURED_S = 4.0, 18.0
 
 
 def test_what_the_state_of_gpus_and_gauges_adds(tmp_path: Path) -> None:
@@ -38,3 +42,44 @@ def test_what_the_state_of_gpus_and_gauges_adds(tmp_path: Path) -> None:
         f"{whole / without:.2f} times; interleaved",
     )  # fmt: skip
     assert whole - without <= BAR_MS
+
+
+def test_what_the_past_of_gauges_costs() -> None:
+    """The worker that stays, and all that the front does meanwhile: it takes a part a second and looks at the slot."""
+    with Bed.start(wedge="none"), running_daemon() as agent:
+        launcher, front = (only_child(agent.pid, name) for name in ("launcher", "composition"))
+        begin = time.monotonic()
+        while not (staying := [pid for pid in children(launcher) if age_s(pid) > STAYS_S]):
+            assert time.monotonic() < begin + 60, "no worker stays"
+            time.sleep(0.5)
+        before = {pid: cpu_ms(pid) for pid in (staying[0], front)}
+        at = time.monotonic()
+        time.sleep(MEASURED_S)
+        shares = {pid: (cpu_ms(pid) - spent) / (time.monotonic() - at) / 10.0 for pid, spent in before.items()}
+    record(
+        "past of gauges, a pair of engines", f"{sum(shares.values()):.2f}% of a core", "<= 0.3 %",
+        f"{MEASURED_S:.0f} s: the worker that stays {shares[staying[0]]:.2f}%, the front, whatever it does, "
+        f"{shares[front]:.2f}%",
+    )  # fmt: skip
+    assert sum(shares.values()) <= 0.3
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return found
+
+
+def only_child(pid: int, name: str) -> int:
+    (found,) = [each for each in children(pid) if name in Path(f"/proc/{each}/cmdline").read_text()]
+    return found
+
+
+def cpu_ms(pid: int) -> float:
+    return procfs.stat(Host().proc(pid)).cpu_ms
+
+
+def age_s(pid: int) -> float:
+    started_s: float = procfs.stat(Host().proc(pid)).start_ticks / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s

@@ -39,14 +39,16 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
+    gpus = gpus_of(facts, engine)
+    if not gpus or not all(_spins(gpu, engine) for _, gpu in gpus):
+        return None
     served = facts.to_server(*engine.http_pids)
     owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
     explains = for_clients(facts, owed)
     if not explains or engine.gauges.tokens_delta or gets_bytes(served) or not runs(facts, *engine.pids):
         return None
     ranks = _ranks(facts, engine)
-    gpus = gpus_of(facts, engine)
-    if not ranks or not all(map(_waits, ranks)) or not gpus or not all(_spins(gpu, engine) for _, gpu in gpus):
+    if not ranks or not all(map(_waits, ranks)):
         return None
     hop, age = scheduler_hop(engine.kind), seconds(oldest(owed))
     index = rank_index(facts.ranks)
