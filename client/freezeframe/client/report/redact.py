@@ -1,0 +1,168 @@
+"""A snapshot without its secrets, and with the names of hosts, users and places as tokens where that is wanted. Pure.
+
+Every text of the message is read; those of a repeated field (arguments, frames) are read as lines of one text too. What
+was found in one place is taken out of every other. Numbers, pids, addresses, ids, hashes and names of metrics stay.
+One token stands for one secret, by a key: equal secrets stay equal, and without the owner's map nobody can tell which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from freezeframe.client.report import secrets
+from freezeframe.v1 import snapshot_pb2
+
+# Fields of ids, addresses and symbols: disorder alone makes no secret of them.
+_ORDERLY = frozenset({
+    "snapshot_id", "boot_id", "request_id", "engine_request_id", "uuid", "bus_id", "address", "holder_address",
+    "awaits_address", "awaited_by", "container", "local", "remote", "client_address", "server_address", "peer_address",
+    "ref", "request_ref", "upstream", "function", "module", "kernel_stack", "kernel_frames", "wchan", "syscall",
+    "syscall_arguments", "frame", "frame_after", "cgroup", "unit", "pod",
+})  # fmt: skip
+# An environment variable that may show its value.
+_ENVIRONMENT = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>.+)", re.DOTALL)
+_SHOWN = re.compile(
+    r"(?:NCCL|CUDA|OMP|UCX|GLOO|TORCH_NCCL|NVSHMEM)_\w+|(?:LOCAL_|GROUP_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redacted:
+    """Snapshots without secrets."""
+
+    snapshots: tuple[snapshot_pb2.Snapshot, ...]
+    # Token -> what it stands for: for the owner alone.
+    tokens: dict[str, str] = field(default_factory=dict)
+
+
+def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
+    """Take the secrets out of `snapshots`, which stay as they are; tokens follow from `key`."""
+    copies = tuple(_copy(snapshot) for snapshot in snapshots)
+    known: set[str] = set()
+    for copy in copies:
+        for texts, orderly, name, _ in _texts(copy):
+            known.update(found.value for found in _found(texts, None, name, orderly=orderly))
+    pattern = secrets.pattern_of({value for value in known if secrets.is_value(value)})
+    tokens: dict[str, str] = {}
+
+    def token(value: str) -> str:
+        made = "SECRET-" + hmac.new(key, value.encode(), hashlib.sha256).hexdigest()[:10]
+        tokens[made] = value
+        return made
+
+    for copy in copies:
+        for texts, orderly, name, put in _texts(copy):
+            found = _found(texts, pattern, name, orderly=orderly)
+            if found:
+                put(_replaced(texts, found, token))
+    return Redacted(snapshots=copies, tokens=tokens)
+
+
+def _copy(snapshot: snapshot_pb2.Snapshot) -> snapshot_pb2.Snapshot:
+    copy = snapshot_pb2.Snapshot()
+    copy.CopyFrom(snapshot)
+    return copy
+
+
+def _found(texts: Sequence[str], known: re.Pattern[str] | None, name: str, *, orderly: bool) -> list[secrets.Found]:
+    text = "\n".join(texts)
+    if not text:
+        return []
+    found = secrets.find(text, known, disorder=not orderly)
+    if name == "argv":
+        found += _of_arguments(texts)
+    elif secrets.is_secret_name(name) and secrets.is_value(text):
+        found.append(secrets.Found(begin=0, end=len(text), value=text))
+    return found
+
+
+def _of_arguments(words: Sequence[str]) -> Iterator[secrets.Found]:
+    """Find what follows a flag for a secret, and values of the environment."""
+    at = 0
+    secret_next = False
+    for word in words:
+        match = _ENVIRONMENT.fullmatch(word)
+        if secret_next and secrets.is_value(word):
+            yield secrets.Found(begin=at, end=at + len(word), value=word)
+        elif match and not _SHOWN.fullmatch(match["name"]) and secrets.is_value(match["value"]):
+            yield secrets.Found(begin=at + match.start("value"), end=at + len(word), value=match["value"])
+        secret_next = word.startswith("-") and secrets.is_secret_name(word)
+        at += len(word) + 1
+
+
+def _replaced(texts: Sequence[str], found: Sequence[secrets.Found], token: Callable[[str], str]) -> list[str]:
+    """Put tokens in the place of what was found in the lines `texts`; what overlaps is one secret."""
+    merged: list[secrets.Found] = []
+    for one in sorted(found, key=lambda each: (each.begin, -each.end)):
+        if merged and one.begin < merged[-1].end:
+            before = merged[-1]
+            merged[-1] = secrets.Found(begin=before.begin, end=max(before.end, one.end), value=before.value)
+        else:
+            merged.append(one)
+    lines: list[str] = []
+    begin = 0
+    for text in texts:
+        end = begin + len(text)
+        pieces: list[str] = []
+        at = begin
+        for secret in merged:
+            first, last = max(secret.begin, begin), min(secret.end, end)
+            if first < last:
+                pieces += (text[at - begin : first - begin], token(secret.value))
+                at = last
+        pieces.append(text[at - begin :])
+        lines.append("".join(pieces))
+        begin = end + 1
+    return lines
+
+
+# Lines, whether they are orderly, the name before them, and what puts others in their place.
+_Texts = tuple[list[str], bool, str, Callable[[list[str]], None]]
+
+
+def _texts(message: Message) -> Iterator[_Texts]:
+    """Give every text of `message`."""
+    for descriptor, value in message.ListFields():
+        name = descriptor.name
+        orderly = name in _ORDERLY or (message.DESCRIPTOR.name == "Metric" and name == "name")
+        entry = descriptor.message_type
+        if entry is not None and entry.GetOptions().map_entry:
+            if entry.fields_by_name["value"].type == FieldDescriptor.TYPE_STRING:
+                for each in tuple(value):
+                    yield [value[each]], each in _ORDERLY or each.endswith("id"), each, _put_in_map(value, each)
+        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
+            for each in (value,) if isinstance(value, Message) else value:
+                yield from _texts(each)
+        elif descriptor.type == FieldDescriptor.TYPE_STRING:
+            if not isinstance(value, str):
+                yield list(value), orderly, name, _put_in_list(value)
+            else:
+                yield [value], orderly, name, _put_in_field(message, name)
+
+
+def _put_in_map(values: dict[str, str], key: str) -> Callable[[list[str]], None]:
+    def put(lines: list[str]) -> None:
+        values[key] = lines[0]
+
+    return put
+
+
+def _put_in_list(values: list[str]) -> Callable[[list[str]], None]:
+    def put(lines: list[str]) -> None:
+        values[:] = lines
+
+    return put
+
+
+def _put_in_field(message: Message, name: str) -> Callable[[list[str]], None]:
+    def put(lines: list[str]) -> None:
+        setattr(message, name, lines[0])
+
+    return put

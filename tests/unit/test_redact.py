@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import base64
+import random
+import re
+import string
+import uuid
+from urllib.parse import quote
+
+import pytest
+
+from freezeframe.client.report import redact
+from freezeframe.v1 import snapshot_pb2
+from tests.support.story import story
+
+_RANDOM = random.Random(7)
+
+
+def _key(length: int, alphabet: str = string.ascii_letters + string.digits) -> str:
+    return "a1B" + "".join(_RANDOM.choice(alphabet) for _ in range(length - 3))
+
+
+PASSWORD = "tangerine-Falcon!9"
+# Kind -> how it is written, and the secret in it.
+KINDS = {
+    "openai": ("{}", f"sk-proj-{_key(40)}"),
+    "huggingface": ("{}", f"hf_{_key(34)}"),
+    "github": ("{}", f"ghp_{_key(36)}"),
+    "aws": ("{}", "AKIA" + "Q4Z7" * 4),
+    "slack": ("{}", f"xoxb-123456789012-{_key(24)}"),
+    "google": ("{}", f"AIza{_key(35)}"),
+    "jwt": ("{}", f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI0MiJ9.{_key(43)}"),
+    "pem": ("-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----", _key(120)),
+    "random": ("{}", "q7Rk2Vx9Lm4Tz8Wc3Np6Yb1Hd5Js0Gf"),
+    "password": ("db_password={}", PASSWORD),
+    "userinfo": ("postgres://svc:{}@db.internal:5432/x", "Plum7Quartz"),
+    "bearer": ("Authorization: Bearer {}", "opaque.Session-7788"),
+}
+FORMS = ("plain", "url", "base64", "split")
+PLACES = ("argv", "environment", "url", "header", "log", "path", "comm", "local")
+
+
+def _written(kind: str, form: str) -> str:
+    template, secret = KINDS[kind]
+    if form == "split":
+        middle = len(secret) // 2
+        return template.format(secret[:middle] + "\n" + secret[middle:])
+    text = template.format(secret)
+    if form == "url":
+        return quote(text, safe="")
+    return base64.b64encode(text.encode()).decode() if form == "base64" else text
+
+
+def _planted(written: str, place: str) -> snapshot_pb2.Snapshot:
+    snapshot = story()
+    process = snapshot.processes[0]
+    match place:
+        case "argv":
+            process.argv[:] = ["python", "serve.py", *written.split("\n"), "--port", "30000"]
+        case "environment":
+            process.argv[:] = ["env", f"SOME_SETTING={written}", "python"]
+        case "url":
+            snapshot.requests[0].path = f"/v1/models?x={written}&y=1"
+            snapshot.endpoints.add(pid=1, path=f"http://10.0.0.1:1/a?b={written}")
+        case "header":
+            snapshot.debug_traces.add(text=f"POST / HTTP/1.1\r\nX-Custom: {written}\r\nHost: gpu-07")
+        case "log":
+            snapshot.log_findings.add(pattern="p", captured={"error": f"upstream said {written} and closed"})
+            snapshot.kernel_events.add(text=f"worker: {written}")
+        case "path":
+            process.exe = f"/srv/{written}/bin/python"
+            snapshot.python_threads.add(pid=1).frames.add(function="f", file=f"/srv/{written}/a.py")
+        case "comm":
+            process.comm = written
+            process.threads.add(tid=1, name=written)
+        case "local":
+            snapshot.debug_traces.add(text=f"  local value = '{written}'")
+    return snapshot
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_secret_is_gone(kind: str, form: str, place: str) -> None:
+    secret = KINDS[kind][1]
+    (clean,) = redact.redact([_planted(_written(kind, form), place)], b"key").snapshots
+    seen = "".join(_texts(clean))
+    assert secret not in seen
+    assert quote(secret, safe="") not in seen
+    assert secret not in re.sub(r"\s", "", seen)
+    for half in (secret[: len(secret) // 2], secret[len(secret) // 2 :]):
+        assert half not in seen
+    for before in range(3):
+        # What base64 makes of it at any place, but for its first and last characters.
+        assert base64.b64encode(b"x" * before + secret.encode()).decode()[4:-4] not in seen
+    assert "SECRET-" in seen
+
+
+def _texts(snapshot: snapshot_pb2.Snapshot) -> list[str]:
+    return [text for texts, _, _, _ in redact._texts(snapshot) for text in [*texts, "\n"]]
+
+
+def test_what_names_a_secret_once_takes_it_out_everywhere() -> None:
+    snapshot = snapshot_pb2.Snapshot()
+    snapshot.processes.add(argv=["smg", "--api-key", "walnut-grove", "--port", "1"])
+    snapshot.kernel_events.add(text="walnut-grove, " + base64.b64encode(b"ab:walnut-grove").decode())
+    redacted = redact.redact([snapshot], b"key")
+    (clean,) = redacted.snapshots
+    (token,) = (token for token, value in redacted.tokens.items() if value == "walnut-grove")
+    assert clean.processes[0].argv == ["smg", "--api-key", token, "--port", "1"]
+    assert clean.kernel_events[0].text.startswith(f"{token}, SECRET-")
+    assert snapshot.processes[0].argv[2] == "walnut-grove"
+
+
+def test_a_query_and_a_cookie_lose_their_values() -> None:
+    snapshot = snapshot_pb2.Snapshot()
+    snapshot.requests.add(path="/generate?stream=true&user=maria&n=2")
+    snapshot.debug_traces.add(text="Cookie: a=bcdef; session=12345678\nHost: gpu-07")
+    (clean,) = redact.redact([snapshot], b"key").snapshots
+    assert re.fullmatch(r"/generate\?stream=true&user=SECRET-\w{10}&n=2", clean.requests[0].path)
+    assert re.fullmatch(r"Cookie: SECRET-\w{10}\nHost: gpu-07", clean.debug_traces[0].text)
+
+
+def test_environment_that_tells_of_ranks_stays() -> None:
+    snapshot = snapshot_pb2.Snapshot()
+    argv = ["env", "NCCL_SOCKET_IFNAME=eth0", "CUDA_VISIBLE_DEVICES=0,1", "RANK=3", "WORLD_SIZE=8"]
+    snapshot.processes.add(argv=argv)
+    assert redact.redact([snapshot], b"key").snapshots[0].processes[0].argv == argv
+
+
+def test_redacting_twice_changes_nothing() -> None:
+    once = redact.redact([_planted(_written("password", "plain"), "log")], b"key").snapshots
+    twice = redact.redact(once, b"other key").snapshots
+    assert [each.SerializeToString(deterministic=True) for each in twice] == [
+        each.SerializeToString(deterministic=True) for each in once
+    ]
+
+
+def test_a_snapshot_without_secrets_stays_as_it_is() -> None:
+    redacted = redact.redact([story()], b"key")
+    assert redacted.tokens == {}
+    assert redacted.snapshots == (story(),)
+
+
+def _ids() -> list[str]:
+    some = random.Random(11)
+    ids = []
+    for _ in range(25):
+        number = uuid.UUID(int=some.getrandbits(128), version=4)
+        base62 = "".join(some.choice(string.ascii_letters + string.digits) for _ in range(24))
+        ids += [
+            str(number), number.hex, f"chatcmpl-{base62}", f"GPU-{number}", f"sha256:{some.getrandbits(256):064x}",
+            f"{some.getrandbits(160):040x}", f"0x{some.getrandbits(48):012x}", f"request_id={base62}",
+            "".join(some.choice("0123456789ABCDEFGHJKMNPQRSTVWXYZ") for _ in range(26)),
+            f"10.{some.randrange(256)}.{some.randrange(256)}.7:30000",
+        ]  # fmt: skip
+    return ids
+
+
+BENIGN = """
+/usr/lib/python3.11/site-packages/sglang/srt/managers/scheduler.py
+/usr/lib/x86_64-linux-gnu/libc.so.6
+/v1/chat/completions
+/generate?stream=true
+http://127.0.0.1:30000/v1/completions
+http://[::1]:8000/metrics
+sglang:num_running_reqs
+vllm:gpu_cache_usage_perc
+sglang::scheduler_TP0_DP1
+python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct --tp 8
+max_tokens=4096
+#token: 812, token usage: 0.31, #queue-req: 0
+gen throughput (token/s): 1432.11
+eos_token='<|im_end|>'
+next_token=17
+tokenizer_path=Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4
+authentication is disabled
+basic authentication
+bearer tokens are not checked
+api_key=None
+password: not set
+_ZN5tokio7runtime4task3raw4poll17h3a1b2c3d4e5f6a7bE
+_RNvMs0_NtCs1XyZ2Ab3Cd4_5tokio7runtime4park9ParkInner4park
+core::ptr::drop_in_place<hyper::proto::h1::Connection>
+_PyEval_EvalFrameDefault
+void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>>
+futex_do_wait+0x10/0x20
+router.service
+/system.slice/docker-4f3c2b1a0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a.scope
+2026-01-02T03:04:05.678Z
+NVIDIA H100 80GB HBM3
+535.129.03
+NCCL_DEBUG=INFO
+ncclDevKernel_AllReduce_Sum_bf16_RING_LL
+Task-1742 awaits Future
+worker http://10.0.0.3:30001 failed: Connection refused (os error 111)
+latency=264599869
+keepalive_timeout=75
+sk-learn
+hf_transfer
+DisaggregationPrefillBootstrapQueue
+TokenizerManagerRequestStateHandler2
+Process 4711 holds 30 requests, oldest 61.2 s
+cuda_graph_max_bs_for_disaggregated_decode_workers
+key=value
+nvidia_peermem
+MainThread
+ThreadPoolExecutor-0_0
+asyncio_0
+/dev/nvidia-caps/nvidia-cap1
+""".strip().split("\n")
+
+
+def _benign() -> list[str]:
+    values = BENIGN + _ids()
+    numbered = [f"{text} {number}" for number, text in enumerate(BENIGN * 5)]
+    return (values + numbered)[:500]
+
+
+def _changed(text: str) -> bool:
+    snapshot = snapshot_pb2.Snapshot()
+    snapshot.debug_traces.add(text=text)
+    return redact.redact([snapshot], b"key").snapshots[0].debug_traces[0].text != text
+
+
+def test_at_most_two_percent_of_benign_values_are_redacted_and_no_id() -> None:
+    benign = _benign()
+    assert len(benign) == 500
+    assert [text for text in _ids() if _changed(text)] == []
+    wrong = [text for text in benign if _changed(text)]
+    assert len(wrong) <= 10, wrong
