@@ -21,6 +21,7 @@ def test_the_ledger_loads_and_sees_a_request_and_stacks_can_be_read(tmp_path: Pa
     assert told is not None, said[-4000:]
     found = json.loads(told)
     assert found["kernel"].startswith("6.1.")
+    assert found["rung"] == 0
     assert found["requests"] == [["POST", "/v1/chat/completions", "smoke-1"]]
     assert found["others_loaded"] == ["SOCKETS", "URING"]
     assert found["threads_read"] >= 1
