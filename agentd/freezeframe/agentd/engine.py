@@ -117,6 +117,8 @@ class Engine:
         self.last_gpus = LastGpus()
         # Command lines read before trouble starts, by what changes when a process becomes or calls itself another.
         self.command_lines: dict[tuple[int, float, str, str], Process] = {}
+        # What was known when roles were last given, and the same with them.
+        self._with_roles: tuple[tuple[Process, ...], tuple[Process, ...]] = ((), ())
         # Ages of asyncio tasks, from one capture to the next.
         self.first_seen = FirstSeen()
 
@@ -127,8 +129,11 @@ class Engine:
     def known(self) -> tuple[Process, ...]:
         """Processes whose command lines are known, with the roles that these give them."""
         known = tuple(self.command_lines.values())
-        roles = {process.pid: process for process in self.serving(known, (), ())}
-        return tuple(roles.get(process.pid, process) for process in known)
+        # Asked for every few seconds, while command lines are learnt once a minute; roles take milliseconds.
+        if self._with_roles[0] != known:
+            roles = {process.pid: process for process in self.serving(known, (), ())}
+            self._with_roles = known, tuple(roles.get(process.pid, process) for process in known)
+        return self._with_roles[1]
 
     async def warm(self) -> None:
         """Learn the command lines of every process on the host, so that a later capture need not read them."""
