@@ -650,7 +650,8 @@ def test_export_writes_what_viewers_read(tmp_path: Path) -> None:
 
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "diff", "export", "where", "watch", "list", "get", "pin", "rm", "doctor", "mcp", "completion",
+        "snap", "show", "diff", "export", "report", "where", "watch", "list", "get", "pin", "rm", "doctor", "mcp",
+        "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from freezeframe.client.report import redact
+from freezeframe.client.report.texts import texts_of
 from freezeframe.v1 import snapshot_pb2
 from tests.support.story import story
 
@@ -97,7 +98,7 @@ def test_a_planted_secret_is_gone(kind: str, form: str, place: str) -> None:
 
 
 def _texts(snapshot: snapshot_pb2.Snapshot) -> list[str]:
-    return [text for texts, _, _, _ in redact._texts(snapshot) for text in [*texts, "\n"]]
+    return [text for texts, _, _, _ in texts_of(snapshot) for text in [*texts, "\n"]]
 
 
 def test_what_names_a_secret_once_takes_it_out_everywhere() -> None:

@@ -5,6 +5,7 @@ ClientError
 ├── ConfigError             2  a configuration file that cannot be used
 ├── BadRequestError         2  the agent says that the request asks for what cannot be
 ├── McpExtraMissingError    2  the packages of the MCP server are not installed
+├── RedactMapError          2  a map of a redaction that cannot be read
 ├── NotComparableError      2  two snapshots that have nothing in common
 ├── AgentError              3  no answer from an agent
 │   ├── AgentNotThereError        nothing listens
@@ -66,6 +67,12 @@ class BadRequestError(ClientError):
 
 class McpExtraMissingError(ClientError):
     """The packages of the MCP server are not installed."""
+
+    exit_code = 2
+
+
+class RedactMapError(ClientError):
+    """A map of a redaction that cannot be read."""
 
     exit_code = 2
 

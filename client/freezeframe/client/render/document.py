@@ -109,3 +109,5 @@ class Section:
     blocks: tuple[Block, ...]
     # Under a budget the highest numbers go first; 0 always stays.
     priority: int = 0
+    # Markdown shows its title alone until a reader opens it.
+    folded: bool = False

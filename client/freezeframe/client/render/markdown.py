@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -34,8 +35,10 @@ def render(sections: Sequence[Section], budget_tokens: int | None = None) -> str
 
 
 def _section(section: Section) -> list[str]:
-    title = [f"### {_plain(section.title)}"] if section.title else []
-    return [*title, *(_block(block) for block in section.blocks)]
+    blocks = [_block(block) for block in section.blocks]
+    if section.folded:
+        return [f"<details><summary>{html.escape(clean(section.title))}</summary>", *blocks, "</details>"]
+    return [f"### {_plain(section.title)}", *blocks] if section.title else blocks
 
 
 def _block(block: Block) -> str:

@@ -1,4 +1,4 @@
-"""A snapshot without its secrets, and with the names of hosts, users and places as tokens where that is wanted. Pure.
+"""A snapshot without its secrets. Pure.
 
 Every text of the message is read; those of a repeated field (arguments, frames) are read as lines of one text too. What
 was found in one place is taken out of every other. Numbers, pids, addresses, ids, hashes and names of metrics stay.
@@ -13,19 +13,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
-
 from freezeframe.client.report import secrets
+from freezeframe.client.report.texts import texts_of
 from freezeframe.v1 import snapshot_pb2
 
-# Fields of ids, addresses and symbols: disorder alone makes no secret of them.
-_ORDERLY = frozenset({
-    "snapshot_id", "boot_id", "request_id", "engine_request_id", "uuid", "bus_id", "address", "holder_address",
-    "awaits_address", "awaited_by", "container", "local", "remote", "client_address", "server_address", "peer_address",
-    "ref", "request_ref", "upstream", "function", "module", "kernel_stack", "kernel_frames", "wchan", "syscall",
-    "syscall_arguments", "frame", "frame_after", "cgroup", "unit", "pod",
-})  # fmt: skip
 # An environment variable that may show its value.
 _ENVIRONMENT = re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)=(?P<value>.+)", re.DOTALL)
 _SHOWN = re.compile(
@@ -47,7 +38,7 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
     copies = tuple(_copy(snapshot) for snapshot in snapshots)
     known: set[str] = set()
     for copy in copies:
-        for texts, orderly, name, _ in _texts(copy):
+        for texts, orderly, name, _ in texts_of(copy):
             known.update(found.value for found in _found(texts, None, name, orderly=orderly))
     pattern = secrets.pattern_of({value for value in known if secrets.is_value(value)})
     tokens: dict[str, str] = {}
@@ -58,7 +49,7 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
         return made
 
     for copy in copies:
-        for texts, orderly, name, put in _texts(copy):
+        for texts, orderly, name, put in texts_of(copy):
             found = _found(texts, pattern, name, orderly=orderly)
             if found:
                 put(_replaced(texts, found, token))
@@ -121,48 +112,3 @@ def _replaced(texts: Sequence[str], found: Sequence[secrets.Found], token: Calla
         lines.append("".join(pieces))
         begin = end + 1
     return lines
-
-
-# Lines, whether they are orderly, the name before them, and what puts others in their place.
-_Texts = tuple[list[str], bool, str, Callable[[list[str]], None]]
-
-
-def _texts(message: Message) -> Iterator[_Texts]:
-    """Give every text of `message`."""
-    for descriptor, value in message.ListFields():
-        name = descriptor.name
-        orderly = name in _ORDERLY or (message.DESCRIPTOR.name == "Metric" and name == "name")
-        entry = descriptor.message_type
-        if entry is not None and entry.GetOptions().map_entry:
-            if entry.fields_by_name["value"].type == FieldDescriptor.TYPE_STRING:
-                for each in tuple(value):
-                    yield [value[each]], each in _ORDERLY or each.endswith("id"), each, _put_in_map(value, each)
-        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
-            for each in (value,) if isinstance(value, Message) else value:
-                yield from _texts(each)
-        elif descriptor.type == FieldDescriptor.TYPE_STRING:
-            if not isinstance(value, str):
-                yield list(value), orderly, name, _put_in_list(value)
-            else:
-                yield [value], orderly, name, _put_in_field(message, name)
-
-
-def _put_in_map(values: dict[str, str], key: str) -> Callable[[list[str]], None]:
-    def put(lines: list[str]) -> None:
-        values[key] = lines[0]
-
-    return put
-
-
-def _put_in_list(values: list[str]) -> Callable[[list[str]], None]:
-    def put(lines: list[str]) -> None:
-        values[:] = lines
-
-    return put
-
-
-def _put_in_field(message: Message, name: str) -> Callable[[list[str]], None]:
-    def put(lines: list[str]) -> None:
-        setattr(message, name, lines[0])
-
-    return put

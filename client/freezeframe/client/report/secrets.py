@@ -167,11 +167,10 @@ def _in_view(view: View, known: re.Pattern[str] | None, *, disorder: bool) -> It
                 (known is not None and known.search(seen.text)) or next(_plain(seen.text, joined=False), None)
                 for seen in views(hidden)
             )
-            or (
-                disorder
-                and not _is_id(word, text[max(0, match.start() - 60) : match.start()])
-                and ((hidden is not None and len(word) >= _LEAST_DISORDERED) or _is_disordered(word))
-            )
+        ) or (
+            disorder
+            and not _is_id(word, text[max(0, match.start() - 60) : match.start()])
+            and ((hidden is not None and len(word) >= _LEAST_DISORDERED) or _is_disordered(word))
         ):
             yield match.start(), match.end(), word
 

@@ -1,0 +1,67 @@
+"""`freezeframe report`: a saved snapshot as a bug report, without secrets; needs no agent."""
+
+from __future__ import annotations
+
+import click
+
+from freezeframe.client.cli.common import OutFile, with_settings
+from freezeframe.client.settings import Settings, complain
+
+# As `report.issue` has them, which a test checks; spelled here because that module needs protobuf.
+FORMS = ("sglang", "vllm", "smg", "dynamo")
+
+
+@click.command("report")
+@click.argument("file", type=click.Path())
+@click.option("-o", "--out", "out", type=OutFile(), metavar="ISSUE.md", help="Save there.  [default: stdout]")
+@click.option("--for", "project", type=click.Choice(FORMS), help="The project whose bug form it fills.")
+@click.option("--no-redact", "raw", is_flag=True, help="Leave secrets in.")
+@click.option(
+    "--redact-map", "owners_map", type=OutFile(), metavar="MAP.json", help="Keep there what each token stands for."
+)
+@click.option("--anonymise", is_flag=True, help="Tokens for host names, addresses, users and directories too.")
+@with_settings
+def command(
+    settings: Settings,
+    file: str,
+    out: str | None,
+    project: str | None,
+    raw: bool,
+    owners_map: str | None,
+    anonymise: bool,
+) -> None:
+    """Write a bug report of a snapshot FILE: Markdown under 60,000 characters, redacted.
+
+    A map that is there already is used again: the same secret gets the same token in every report.
+    """
+    if raw and (owners_map is not None or anonymise):
+        raise click.UsageError("--no-redact leaves everything in: it goes with neither --redact-map nor --anonymise")
+    if out is not None and out.endswith((".html", ".tgz", ".tar.gz")):
+        raise click.UsageError(f"{out}: a report is Markdown: name a file such as issue.md")
+    from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
+    from freezeframe.client.owners_map import OwnersMap  # noqa: PLC0415
+    from freezeframe.client.report import issue, outgoing  # noqa: PLC0415
+    from freezeframe.client.settings import emit  # noqa: PLC0415
+
+    opened = files.load(file)
+    snapshots = opened.snapshots
+    remark = "Not redacted."
+    if not raw:
+        kept = OwnersMap.load(owners_map)
+        cleaned = outgoing.clean(snapshots, kept.key, anonymise=anonymise)
+        snapshots = cleaned.snapshots
+        remark = outgoing.remark(cleaned, anonymised=anonymise)
+        if owners_map is not None:
+            # Before the report: a token that nobody can resolve is of no use.
+            settings.say(kept.save(owners_map, cleaned.tokens))
+    text = issue.render(snapshots, issue.FORMS[project] if project else issue.PLAIN, remark)
+    if out is None:
+        emit([text], utf8=True)
+    else:
+        settings.say(files.write(text.encode("utf-8", "backslashreplace"), out))
+    for sentence in opened.lost:
+        complain(sentence)
+    if opened.lost:
+        complain(f"Error: {file} is damaged: what is reported is what is whole of it")
+        click.get_current_context().exit(DAMAGED)
