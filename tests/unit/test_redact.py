@@ -122,6 +122,17 @@ def test_a_query_and_a_cookie_lose_their_values() -> None:
     assert re.fullmatch(r"Cookie: SECRET-\w{10}\nHost: gpu-07", clean.debug_traces[0].text)
 
 
+def test_a_secret_broken_over_two_records_of_a_log_is_gone() -> None:
+    snapshot = snapshot_pb2.Snapshot()
+    for text in ("key ghp_abcdef123456ABC", "DEF123456789abcdefgh tail", "12:01 next"):
+        snapshot.kernel_events.add(text=text)
+    (clean,) = redact.redact([snapshot], b"key").snapshots
+    first, second, third = (event.text for event in clean.kernel_events)
+    assert re.fullmatch(r"key SECRET-\w{10}", first)
+    assert re.fullmatch(r"SECRET-\w{10} tail", second)
+    assert third == "12:01 next"
+
+
 def test_environment_that_tells_of_ranks_stays() -> None:
     snapshot = snapshot_pb2.Snapshot()
     argv = ["env", "NCCL_SOCKET_IFNAME=eth0", "CUDA_VISIBLE_DEVICES=0,1", "RANK=3", "WORLD_SIZE=8"]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import re
 import stat
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from click.testing import CliRunner, Result
 from freezeframe.client import files
 from freezeframe.client.cli import cli
 from freezeframe.client.cli.report import FORMS
-from freezeframe.client.report import issue
+from freezeframe.client.report import bundle, issue
 from freezeframe.client.report.anonymise import anonymise
 from freezeframe.judge import file
 from freezeframe.v1 import snapshot_pb2
@@ -94,7 +97,9 @@ def test_a_file_that_is_no_map_is_refused_and_kept(content: str, tmp_path: Path)
     assert owned.read_text() == content
 
 
-@pytest.mark.parametrize("arguments", [("--no-redact", "--anonymise"), ("-o", "issue.html"), ("-o", "bundle.tgz")])
+@pytest.mark.parametrize(
+    "arguments", [("--no-redact", "--anonymise"), ("-o", "issue.html"), ("-o", "same.md", "--redact-map", "./same.md")]
+)
 def test_what_cannot_be_is_a_usage_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert _run(_saved(tmp_path, story()), *arguments).exit_code == 2
     assert os.listdir(tmp_path) == ["some.ffz"]
@@ -161,3 +166,38 @@ def test_a_damaged_file_is_reported_as_far_as_it_is_whole(tmp_path: Path) -> Non
     done = _run(str(cut))
     assert done.exit_code == 5
     assert "what is reported is what is whole of it" in done.stderr
+
+
+def test_a_bundle_holds_the_redacted_snapshot_and_the_digest_of_each_file(tmp_path: Path) -> None:
+    out = tmp_path / "bundle.tgz"
+    done = _run(_saved(tmp_path, _with_secret()), "-o", str(out))
+    assert (done.exit_code, done.stderr) == (0, f"{out}\n")
+    with tarfile.open(out) as archive:
+        members = {entry.name: archive.extractfile(entry).read() for entry in archive}
+    root = "freezeframe-report"
+    assert list(members) == [
+        f"{root}/{name}" for name in ("manifest.json", "issue.md", "snapshot.ffz", "snapshot.json")
+    ]
+    manifest = json.loads(members[f"{root}/manifest.json"])
+    assert {each["name"]: each["sha256"] for each in manifest["files"]} == {
+        name.partition("/")[2]: hashlib.sha256(data).hexdigest()
+        for name, data in members.items()
+        if not name.endswith("manifest.json")
+    }
+    assert manifest["left_out"] == []
+    (snapshot,) = files.parse(members[f"{root}/snapshot.ffz"], "it").snapshots
+    assert re.fullmatch(r"SECRET-\w{10}", snapshot.processes[2].argv[3])
+    assert json.loads(members[f"{root}/snapshot.json"])["meta"]["host"] == "gpu-07"
+    for data in (*members.values(), str(snapshot).encode()):
+        assert SECRET.encode() not in data
+
+
+def test_a_bundle_that_is_too_large_leaves_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bundle.pack([story()], "issue", "r", "w")
+    assert whole == bundle.pack([story()], "issue", "r", "w")
+    monkeypatch.setattr(bundle, "MOST_BYTES", len(whole))
+    packed = bundle.pack([story()], "issue", "r", "w")
+    assert len(packed) < len(whole)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        manifest = json.loads(archive.extractfile("freezeframe-report/manifest.json").read())
+    assert manifest["left_out"][0]["name"] == "snapshot.json"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from freezeframe.client.cli.common import OutFile, with_settings
@@ -13,7 +15,7 @@ FORMS = ("sglang", "vllm", "smg", "dynamo")
 
 @click.command("report")
 @click.argument("file", type=click.Path())
-@click.option("-o", "--out", "out", type=OutFile(), metavar="ISSUE.md", help="Save there.  [default: stdout]")
+@click.option("-o", "--out", "out", type=OutFile(), metavar="OUT", help="issue.md or bundle.tgz.  [default: stdout]")
 @click.option("--for", "project", type=click.Choice(FORMS), help="The project whose bug form it fills.")
 @click.option("--no-redact", "raw", is_flag=True, help="Leave secrets in.")
 @click.option(
@@ -32,16 +34,22 @@ def command(
 ) -> None:
     """Write a bug report of a snapshot FILE: Markdown under 60,000 characters, redacted.
 
+    As a .tgz, under 25 MB, it holds the Markdown, the snapshot as JSON and as .ffz, and a manifest with digests.
+
     A map that is there already is used again: the same secret gets the same token in every report.
     """
     if raw and (owners_map is not None or anonymise):
         raise click.UsageError("--no-redact leaves everything in: it goes with neither --redact-map nor --anonymise")
-    if out is not None and out.endswith((".html", ".tgz", ".tar.gz")):
-        raise click.UsageError(f"{out}: a report is Markdown: name a file such as issue.md")
+    if out is not None and owners_map is not None and os.path.abspath(out) == os.path.abspath(owners_map):
+        raise click.UsageError(f"{out}: the map stays with you; name another file for the report")
+    if out is not None and out.endswith(".html"):
+        raise click.UsageError(f"{out}: a report is Markdown or a .tgz: name a file such as issue.md")
+    from importlib.metadata import version  # noqa: PLC0415 - for a bundle alone
+
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.owners_map import OwnersMap  # noqa: PLC0415
-    from freezeframe.client.report import issue, outgoing  # noqa: PLC0415
+    from freezeframe.client.report import bundle, issue, outgoing  # noqa: PLC0415
     from freezeframe.client.settings import emit  # noqa: PLC0415
 
     opened = files.load(file)
@@ -59,7 +67,10 @@ def command(
     if out is None:
         emit([text], utf8=True)
     else:
-        settings.say(files.write(text.encode("utf-8", "backslashreplace"), out))
+        data = text.encode("utf-8", "backslashreplace")
+        if out.endswith((".tgz", ".tar.gz")):
+            data = bundle.pack(snapshots, text, remark, f"freezeframe {version('freezeframe')}")
+        settings.say(files.write(data, out))
     for sentence in opened.lost:
         complain(sentence)
     if opened.lost:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -29,7 +30,11 @@ def texts_of(message: Message) -> Iterator[Texts]:
                 for each in tuple(value):
                     yield [value[each]], each in _ORDERLY or each.endswith("id"), each, _put_in_map(value, each)
         elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
-            for each in (value,) if isinstance(value, Message) else value:
+            each_of = (value,) if isinstance(value, Message) else tuple(value)
+            if len(each_of) > 1 and hasattr(each_of[0], "text"):
+                # Lines of a log, one record each.
+                yield [each.text for each in each_of], orderly, name, _put_in_each(each_of)
+            for each in each_of:
                 yield from texts_of(each)
         elif descriptor.type == FieldDescriptor.TYPE_STRING:
             if not isinstance(value, str):
@@ -55,5 +60,13 @@ def _put_in_list(values: list[str]) -> Callable[[list[str]], None]:
 def _put_in_field(message: Message, name: str) -> Callable[[list[str]], None]:
     def put(lines: list[str]) -> None:
         setattr(message, name, lines[0])
+
+    return put
+
+
+def _put_in_each(records: Sequence[Any]) -> Callable[[list[str]], None]:
+    def put(lines: list[str]) -> None:
+        for record, line in zip(records, lines, strict=True):
+            record.text = line
 
     return put
