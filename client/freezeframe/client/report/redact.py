@@ -7,6 +7,7 @@ One token stands for one secret, by a key: equal secrets stay equal, and without
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import re
@@ -37,9 +38,11 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
     """Take the secrets out of `snapshots`, which stay as they are; tokens follow from `key`."""
     copies = tuple(_copy(snapshot) for snapshot in snapshots)
     known: set[str] = set()
+    # Frames and states repeat by the thousand.
+    look = functools.cache(_found)
     for copy in copies:
         for texts, orderly, name, _ in texts_of(copy):
-            known.update(found.value for found in _found(texts, None, name, orderly=orderly))
+            known.update(found.value for found in look(tuple(texts), None, name, orderly=orderly))
     pattern = secrets.pattern_of({value for value in known if secrets.is_value(value)})
     tokens: dict[str, str] = {}
 
@@ -50,7 +53,7 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
 
     for copy in copies:
         for texts, orderly, name, put in texts_of(copy):
-            found = _found(texts, pattern, name, orderly=orderly)
+            found = look(tuple(texts), pattern, name, orderly=orderly)
             if found:
                 put(_replaced(texts, found, token))
     return Redacted(snapshots=copies, tokens=tokens)
@@ -62,16 +65,18 @@ def _copy(snapshot: snapshot_pb2.Snapshot) -> snapshot_pb2.Snapshot:
     return copy
 
 
-def _found(texts: Sequence[str], known: re.Pattern[str] | None, name: str, *, orderly: bool) -> list[secrets.Found]:
+def _found(
+    texts: tuple[str, ...], known: re.Pattern[str] | None, name: str, *, orderly: bool
+) -> tuple[secrets.Found, ...]:
     text = "\n".join(texts)
     if not text:
-        return []
+        return ()
     found = secrets.find(text, known, disorder=not orderly)
     if name == "argv":
         found += _of_arguments(texts)
     elif secrets.is_secret_name(name) and secrets.is_value(text):
         found.append(secrets.Found(begin=0, end=len(text), value=text))
-    return found
+    return tuple(found)
 
 
 def _of_arguments(words: Sequence[str]) -> Iterator[secrets.Found]:
