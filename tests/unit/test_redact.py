@@ -133,6 +133,14 @@ def test_a_secret_broken_over_two_records_of_a_log_is_gone() -> None:
     assert third == "12:01 next"
 
 
+def test_fields_that_this_version_does_not_know_do_not_travel() -> None:
+    # Field 500, text of 9 bytes.
+    unknown = bytes([0xA2, 0x1F, 9]) + b"hf_SECRET"
+    snapshot = snapshot_pb2.Snapshot.FromString(snapshot_pb2.Snapshot().SerializeToString() + unknown)
+    assert b"hf_SECRET" in snapshot.SerializeToString()
+    assert redact.redact([snapshot], b"key").snapshots[0].SerializeToString() == b""
+
+
 def test_environment_that_tells_of_ranks_stays() -> None:
     snapshot = snapshot_pb2.Snapshot()
     argv = ["env", "NCCL_SOCKET_IFNAME=eth0", "CUDA_VISIBLE_DEVICES=0,1", "RANK=3", "WORLD_SIZE=8"]

@@ -62,6 +62,8 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
 def _copy(snapshot: snapshot_pb2.Snapshot) -> snapshot_pb2.Snapshot:
     copy = snapshot_pb2.Snapshot()
     copy.CopyFrom(snapshot)
+    # What a newer writer said in fields that this version does not know cannot be read here, and must not travel.
+    copy.DiscardUnknownFields()
     return copy
 
 
