@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import stat
@@ -23,14 +22,13 @@ from freezeframe.client.render import budget
 from freezeframe.judge import file
 from freezeframe.v1 import service_pb2, snapshot_pb2, verdict_pb2
 from tests.support.canned_agent import Script, canned_agent, done_of, step
+from tests.support.command import SEPARATE
 from tests.support.golden import assert_golden
 from tests.support.story import story, story_bytes
 from tests.support.two_moments import moment
 
 NAME = "gpu-07-20260102T030405.678Z.ffz"
 PARTIAL = 4
-# Until click 8.2 a test had to ask for stderr apart from stdout.
-SEPARATE: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 
 @pytest.fixture(autouse=True)

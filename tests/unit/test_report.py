@@ -19,6 +19,7 @@ from freezeframe.client.report import bundle, issue
 from freezeframe.client.report.anonymise import anonymise
 from freezeframe.judge import file
 from freezeframe.v1 import snapshot_pb2
+from tests.support.command import SEPARATE
 from tests.support.story import story
 
 SECRET = "hf_abcdefGHIJKL0123456789"
@@ -31,7 +32,7 @@ def _saved(tmp_path: Path, snapshot: snapshot_pb2.Snapshot) -> str:
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["report", *arguments])
+    return CliRunner(**SEPARATE).invoke(cli, ["report", *arguments])
 
 
 def _with_secret() -> snapshot_pb2.Snapshot:
