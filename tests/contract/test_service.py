@@ -395,6 +395,8 @@ async def test_one_audit_line_per_call_refused_ones_too(agent: RunningAgent) -> 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"\xff\xff\xff")
     assert info_of(caught.value).reason == Reason.BAD_REQUEST
+    # A call that no handler takes is written when its reply has gone.
+    await eventually(lambda: len(agent.audit_lines()) >= 4)
     lines = agent.audit_lines()
     assert all(line.pop("ms") >= 0 and line.pop("timestamp") and line.pop("level") == "info" for line in lines)
     assert lines[0] == {
