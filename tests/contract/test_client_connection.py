@@ -276,3 +276,33 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     for each in all_errors(errors.ClientError):
         assert f"── {each.__name__} " in (errors.__doc__ or ""), each
         assert each.exit_code in {2, 3, 4, 5}
+
+
+_INTERRUPTED = """
+import sys
+from grpc._cython import cygrpc
+from freezeframe.client.connection import connect
+from freezeframe.client.hosts import Target
+from freezeframe.v1 import service_pb2
+
+
+def interrupt(_thread):
+    raise KeyboardInterrupt  # where a signal may strike
+
+
+cygrpc.ForkManagedThread.start = interrupt
+try:
+    with connect(Target(path=sys.argv[1], name="gpu-07")) as agent:
+        agent.capture(service_pb2.CaptureRequest(), 10.0).receive()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_between_a_call_and_the_thread_that_serves_it_ends_the_client() -> None:
+    """A real channel: closing it would wait for ever for the call that nobody serves."""
+    with canned_agent(Script(data=b"x")) as path:
+        done = subprocess.run(
+            [sys.executable, "-c", _INTERRUPTED, str(path)], capture_output=True, text=True, check=False, timeout=30
+        )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr

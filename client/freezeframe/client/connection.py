@@ -227,8 +227,18 @@ def connect(target: Target, *, trust_owner: bool = False) -> Iterator[Agent]:
         # Two clients of one process would share a connection, and its death.
         ("grpc.use_local_subchannel_pool", 1),
     )
-    with grpc.insecure_channel(f"unix:{target.path}", options=options) as channel:
+    channel = grpc.insecure_channel(f"unix:{target.path}", options=options)
+    interrupted = False
+    try:
         yield Agent(target, channel)
+    except KeyboardInterrupt:
+        # Between the start of a call and that of gRPC's thread that serves it, an interrupt leaves the call open for
+        # ever, and closing waits for it: this process ends now, and the call with it.
+        interrupted = True
+        raise
+    finally:
+        if not interrupted:
+            channel.close()
 
 
 def translate(error: grpc.Call, doing: str, *, began: bool = False) -> errors.ClientError:
