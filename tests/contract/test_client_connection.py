@@ -287,22 +287,23 @@ from freezeframe.v1 import service_pb2
 
 
 def interrupt(_thread):
-    raise KeyboardInterrupt  # where a signal may strike
+    raise ENDS  # where a signal may strike
 
 
 cygrpc.ForkManagedThread.start = interrupt
 try:
     with connect(Target(path=sys.argv[1], name="gpu-07")) as agent:
         agent.capture(service_pb2.CaptureRequest(), 10.0).receive()
-except KeyboardInterrupt:
+except ENDS:
     print("interrupted")
 """
 
 
-def test_an_interrupt_between_a_call_and_the_thread_that_serves_it_ends_the_client() -> None:
+@pytest.mark.parametrize("ends", ["KeyboardInterrupt", "SystemExit"])
+def test_a_signal_between_a_call_and_the_thread_that_serves_it_ends_the_client(ends: str) -> None:
     """A real channel: closing it would wait for ever for the call that nobody serves."""
+    program = _INTERRUPTED.replace("ENDS", ends)
     with canned_agent(Script(data=b"x")) as path:
-        done = subprocess.run(
-            [sys.executable, "-c", _INTERRUPTED, str(path)], capture_output=True, text=True, check=False, timeout=30
-        )
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr

@@ -231,9 +231,9 @@ def connect(target: Target, *, trust_owner: bool = False) -> Iterator[Agent]:
     interrupted = False
     try:
         yield Agent(target, channel)
-    except KeyboardInterrupt:
-        # Between the start of a call and that of gRPC's thread that serves it, an interrupt leaves the call open for
-        # ever, and closing waits for it: this process ends now, and the call with it.
+    except (KeyboardInterrupt, SystemExit):
+        # Between the start of a call and that of gRPC's thread that serves it, a signal leaves the call open for ever,
+        # and closing waits for it: this process ends now, and the call with it.
         interrupted = True
         raise
     finally:
