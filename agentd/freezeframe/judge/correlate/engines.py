@@ -91,7 +91,7 @@ def _busy(
     schedulers = [p for p in members if p.role in {Role.SCHEDULER, Role.WORKER}]
     # One that runs a batch tells so every few seconds.
     told_long_ago = gauges.age_ms is not None and gauges.age_ms >= LONG_MS
-    over = told_long_ago and all(rests_in_scheduler(p.pid, mains) for p in schedulers)
+    over = told_long_ago and bool(schedulers) and all(rests_in_scheduler(p.pid, mains) for p in schedulers)
     if gauges.running and not asleep and not over:
         return True, f"says that it runs {gauges.running:.0f} requests", _metric_refs(gauges)
     if batch or not schedulers:
