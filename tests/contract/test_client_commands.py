@@ -246,11 +246,10 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("snap", "user@gpu-07"), "user@gpu-07 cannot be reached: this version speaks to agents on this machine only"),
-        (("snap", "ssh://gpu-07"), "ssh://gpu-07 cannot be reached"),
-        (("snap", "tls://gpu-07:1"), "tls://gpu-07:1 cannot be reached"),
-        (("snap", "kube://ns/pod"), "kube://ns/pod cannot be reached"),
-        (("snap", "gpu-[01-32]"), "gpu-[01-32] cannot be reached"),
+        (("snap", "gpu-07"), "Hint: over ssh: ssh://gpu-07; a socket: unix:PATH; or a host of the configuration"),
+        (("snap", "tls://gpu-07:1"), "tls://gpu-07:1 is no host that this version can reach (known: none yet)"),
+        (("snap", "kube://ns/pod"), "kube://ns/pod is no host that this version can reach"),
+        (("snap", "gpu-[01-32]"), "gpu-[01-32] is no host that this version can reach"),
         (("snap", "a", "b"), "this version captures one host at a time"),
         (("snap", "--embedded", "a"), "leave HOST out"),
         (("snap", "--window", "nan"), "is not a number of seconds"),

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import guest
 from tests.support.router_log import JOURNAL_REMOTE
+from tests.support.sshd import SSHD
 
 
 def _root() -> str | None:
@@ -87,6 +88,12 @@ def _journal() -> str | None:
     return _root()
 
 
+def _sshd() -> str | None:
+    if SSHD is None or shutil.which("ssh") is None:
+        return "no OpenSSH here: apt install openssh-server openssh-client"
+    return _root()
+
+
 def _nat() -> str | None:
     path = f"/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
     if shutil.which("iptables", path=path) is None:
@@ -118,6 +125,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "bpf": _bpf,
     "journal": _journal,
     "nat": _nat,
+    "sshd": _sshd,
     "bench": _bench,
     "engines": _engines,
 }

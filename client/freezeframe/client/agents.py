@@ -23,6 +23,17 @@ class Reached:
 
 
 @contextmanager
+def reach(place: hosts.Place, settings: Settings, *, trust_owner: bool = False) -> Iterator[Agent]:
+    """Open the way to an agent, and a channel on it. Raises ClientError."""
+    with ExitStack() as stack:
+        if isinstance(place, hosts.Ssh):
+            from freezeframe.client.transports import ssh  # noqa: PLC0415 - for such hosts alone
+
+            place = stack.enter_context(ssh.forwarded(place, settings.environ))
+        yield stack.enter_context(connect(place, trust_owner=trust_owner))
+
+
+@contextmanager
 def named_or_local(
     settings: Settings, host: str | None, role: hosts.Role, *, trust_owner: bool = False
 ) -> Iterator[Agent]:
@@ -31,7 +42,7 @@ def named_or_local(
     if target is None:
         where = " or ".join(hosts.local_directories(settings.environ))
         raise AgentNotThereError(f"no daemon runs here: there is no socket in {where}", hosts.DAEMON_HINT)
-    with connect(target, trust_owner=trust_owner) as agent:
+    with reach(target, settings, trust_owner=trust_owner) as agent:
         yield agent
 
 
@@ -55,7 +66,7 @@ def _daemon(stack: ExitStack, settings: Settings, host: str | None, *, trust_own
     if target is None:
         return None
     try:
-        agent = stack.enter_context(connect(target, trust_owner=trust_owner))
+        agent = stack.enter_context(reach(target, settings, trust_owner=trust_owner))
     except AgentNotThereError as error:
         if host or settings.environ.get("FREEZEFRAME_HOST"):
             raise

@@ -220,7 +220,7 @@ class Agent:
 def connect(target: Target, *, trust_owner: bool = False) -> Iterator[Agent]:
     """Open a channel to `target`, once its socket was looked at and answers. Raises AgentError."""
     _check_owner(target, trust_owner=trust_owner)
-    _check_answers(target)
+    check_answers(target)
     options = (
         ("grpc.enable_retries", 0),
         ("grpc.max_receive_message_length", -1),
@@ -303,8 +303,11 @@ def _check_owner(target: Target, *, trust_owner: bool) -> None:
         )
 
 
-def _check_answers(target: Target) -> None:
-    """Connect once by hand: errno says more than a gRPC status, and a dead agent's listener may outlive it."""
+def check_answers(target: Target) -> None:
+    """Connect once by hand: errno says more than a gRPC status, and a dead agent's listener may outlive it.
+
+    Raises AgentError.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_ANSWER_S)
         try:

@@ -13,28 +13,26 @@ import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from freezeframe.client.errors import AgentExtraMissingError, PrivateAgentError
 from freezeframe.client.hosts import Target
+from freezeframe.client.sockets import private_directory
 
 # The recorder may have to compile its programs.
 READY_S = 30.0
 _END_S = 5.0
 # What freezeframe-agentd exits with when its packages are missing (sysexits.h: EX_UNAVAILABLE).
 _EXIT_NO_PACKAGES = 69
-# sun_path, with its NUL and the name of the socket.
-_LONGEST_DIRECTORY = 107 - len("/capture.sock")
 _LOG_BYTES = 4096
 
 
 @contextmanager
 def private_agent(environ: Mapping[str, str]) -> Iterator[Target]:
     """Start one, give its socket, end it. Raises AgentExtraMissingError, PrivateAgentError."""
-    directory = _make_directory(environ)
+    directory = private_directory(environ)
     process: subprocess.Popen[bytes] | None = None
     try:
         log = os.path.join(directory, "agent.log")
@@ -44,18 +42,6 @@ def private_agent(environ: Mapping[str, str]) -> Iterator[Target]:
         if process is not None:
             _end(process)
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _make_directory(environ: Mapping[str, str]) -> str:
-    candidates = (environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108 - mkdtemp picks the name
-    for parent in candidates:
-        if not parent or len(parent) + len("/freezeframe-12345678") > _LONGEST_DIRECTORY:
-            continue
-        with suppress(OSError):
-            return tempfile.mkdtemp(prefix="freezeframe-", dir=parent)
-    raise PrivateAgentError(
-        "starting a private agent: no directory for its socket can be made", "set TMPDIR to one that you can write to"
-    )
 
 
 def _start(directory: str, log: str) -> subprocess.Popen[bytes]:

@@ -11,6 +11,7 @@ ClientError
 │   ├── AgentNotThereError        nothing listens
 │   ├── SocketPermissionError     the socket may not be opened by this user
 │   ├── SocketOwnerError          the socket belongs to somebody else than root or this user
+│   ├── ForwardingError           the program that forwards the agent's socket (ssh) did not get there
 │   ├── AgentExtraMissingError    a private agent is wanted, its packages are not installed
 │   ├── PrivateAgentError         a private agent did not start
 │   ├── AgentVersionError         the agent does not know this call
@@ -41,10 +42,11 @@ class ClientError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, sentence: str, hint: str = "") -> None:
-        """Keep the sentence (what was being done, what went wrong) and the next step."""
+    def __init__(self, sentence: str, hint: str = "", words: tuple[str, ...] = ()) -> None:
+        """Keep the sentence (what was being done, what went wrong), the next step, and another program's own lines."""
         super().__init__(sentence)
         self.hint = hint
+        self.words = words
 
 
 class HostError(ClientError):
@@ -99,6 +101,10 @@ class SocketPermissionError(AgentError):
 
 class SocketOwnerError(AgentError):
     """The socket belongs to somebody else than root or this user."""
+
+
+class ForwardingError(AgentError):
+    """The program that forwards the agent's socket (ssh) did not get there."""
 
 
 class AgentExtraMissingError(AgentError):

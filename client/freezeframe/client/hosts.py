@@ -1,4 +1,8 @@
-"""From what the user calls a host to the unix socket of its agent.
+"""From what the user calls a host to its agent: a socket of this machine, or a way to another one.
+
+    unix:PATH                       a socket, or the directory of an agent's sockets
+    USER@HOST                       over OpenSSH
+    ssh://[USER@]HOST[:PORT][/DIR]  the same; DIR is the agent's directory, where it is not /run/freezeframe
 
 Each role has a socket in the agent's directory: `view.sock`, `capture.sock`, `admin.sock`; a higher role's socket
 serves the lower ones too.
@@ -7,6 +11,7 @@ serves the lower ones too.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +30,7 @@ _SERVED_BY: dict[Role, tuple[str, ...]] = {
     "admin": ("admin.sock",),
 }
 SYSTEM_DIRECTORY = "/run/freezeframe"
+_LAST_PORT = 65535
 
 DAEMON_HINT = "start the daemon: sudo systemctl start freezeframe-agentd, or sudo freezeframe-agentd"
 
@@ -39,7 +45,25 @@ class Target:
     name: str
 
 
-def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, str]) -> Target | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ssh:
+    """An agent behind sshd: its sockets are forwarded."""
+
+    # HOST or USER@HOST, as ssh takes it.
+    destination: str
+    # None = what ssh's configuration says.
+    port: int | None = None
+    # Of the agent's sockets, on that host.
+    directory: str = SYSTEM_DIRECTORY
+    # Names of the sockets that serve the role, the one made for it first.
+    sockets: tuple[str, ...]
+    name: str
+
+
+Place = Target | Ssh
+
+
+def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, str]) -> Place | None:
     """Find the agent of `host`, else that of FREEZEFRAME_HOST, else the local daemon; None when no daemon is there.
 
     Raises HostError for a form that this version does not know, AgentNotThereError for a named one without socket.
@@ -48,8 +72,14 @@ def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, 
     if named is None:
         return _local(role, environ)
     address = config.hosts.get(named, named)
-    if not address.startswith("unix:"):
-        raise _not_supported(named, address, config)
+    if address.startswith("unix:"):
+        return _unix(named, address, role)
+    if address.startswith("ssh://") or ("@" in address and "://" not in address):
+        return _ssh(named, address, role)
+    raise _not_supported(named, address, config)
+
+
+def _unix(named: str, address: str, role: Role) -> Target:
     path = address.removeprefix("unix:")
     # A current directory that is gone has no name; nothing relative to it is there either.
     with suppress(FileNotFoundError):
@@ -69,6 +99,30 @@ def local_directories(environ: Mapping[str, str]) -> tuple[str, ...]:
 def not_there(target: Target) -> AgentNotThereError:
     """Make the error for a socket on which nothing listens."""
     return AgentNotThereError(f"connecting to {target.name}: no agent listens on {target.path}", DAEMON_HINT)
+
+
+# What ssh takes for the name of a host, and hands to the programs of its configuration; never an option.
+_SSH_HOST = r"\[[0-9A-Fa-f:.]+(?:%[\w.]+)?\]|[A-Za-z0-9_][\w.-]*"
+_SSH_USER = r"[A-Za-z0-9_][\w.+-]*"
+_SSH = re.compile(rf"(?:({_SSH_USER})@)?({_SSH_HOST})(?::(\d{{1,5}}))?((?:/[\w.-]+)+/?)?", re.ASCII)
+
+
+def _ssh(named: str, address: str, role: Role) -> Ssh:
+    url = address.startswith("ssh://")
+    found = _SSH.fullmatch(address.removeprefix("ssh://"))
+    user, host, port, directory = found.groups() if found else ("", "", "", "")
+    if found is None or (not url and (port or directory)) or (port and not 0 < int(port) <= _LAST_PORT):
+        raise HostError(
+            f"{named} is no host for ssh", "give USER@HOST or ssh://USER@HOST[:PORT][/DIRECTORY-OF-THE-SOCKETS]"
+        )
+    host = host.strip("[]")
+    return Ssh(
+        destination=f"{user}@{host}" if user else host,
+        port=int(port) if port else None,
+        directory=(directory or "").rstrip("/") or SYSTEM_DIRECTORY,
+        sockets=_SERVED_BY[role],
+        name=named,
+    )
 
 
 def _local(role: Role, environ: Mapping[str, str]) -> Target | None:
@@ -106,7 +160,8 @@ def _not_supported(named: str, address: str, config: Config) -> HostError:
     known = ", ".join(sorted(config.hosts)) or "none yet"
     shown = named if named == address else f"{named} ({address})"
     return HostError(
-        f"{shown} cannot be reached: this version speaks to agents on this machine only",
-        f"name a socket (unix:PATH) or a host of the configuration with such an address (known: {known}); "
-        "for another machine run freezeframe there: ssh HOST freezeframe snap",
+        f"{shown} is no host that this version can reach (known: {known})",
+        f"over ssh: ssh://{address}; a socket: unix:PATH; or a host of the configuration with such an address"
+        if re.fullmatch(_SSH_HOST, address, re.ASCII)
+        else "give USER@HOST, ssh://HOST, unix:PATH, or a host of the configuration with such an address",
     )

@@ -65,6 +65,8 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except ClientError as error:
             complain(f"Error: {error}")
+            for line in error.words:
+                complain(f"  {line}")
             if error.hint:
                 complain(f"Hint: {error.hint}")
             ctx.exit(error.exit_code)
