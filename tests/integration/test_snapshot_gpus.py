@@ -53,6 +53,8 @@ WHOLE = Gpu(
     pcie_generation=5.0,
     pcie_width=16.0,
     pcie_replays=2.0,
+    pcie_sent_bytes_per_s=1.5e6,
+    pcie_received_bytes_per_s=2.5e6,
     mig=False,
     persistence=True,
     compute_mode="exclusive process",
@@ -216,7 +218,7 @@ async def test_without_a_driver_it_is_skipped_and_a_library_of_others_is_not_loa
 ) -> None:
     async with launcher(tmp_path) as workers:
         _, outcome = await look(workers)
-    assert (outcome.status, outcome.detail) == (Status.SKIPPED, "no NVIDIA driver library is installed")
+    assert (outcome.status, outcome.detail) == (Status.SKIPPED, "no driver library of NVIDIA or AMD is installed")
     folder = library()
     path = folder / "libnvidia-ml.so.1"
     path.chmod(0o777)

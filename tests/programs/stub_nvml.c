@@ -72,6 +72,7 @@ int nvmlDeviceGetMemoryInfo(void *h, u64 *m) { F(IDX(h)); m[0] = 1ULL << 36; m[1
 int nvmlDeviceGetCurrPcieLinkGeneration(void *h, u32 *g) { F(IDX(h)); *g = 5; return 0; }
 int nvmlDeviceGetCurrPcieLinkWidth(void *h, u32 *g) { F(IDX(h)); *g = 16; return 0; }
 int nvmlDeviceGetPcieReplayCounter(void *h, u32 *n) { F(IDX(h)); *n = 2; return 0; }
+int nvmlDeviceGetPcieThroughput(void *h, u32 counter, u32 *kb) { F(IDX(h)); *kb = counter == 0 ? 1500 : 2500; return 0; }
 int nvmlDeviceGetEnforcedPowerLimit(void *h, u32 *mw) { F(IDX(h)); *mw = 700000; return 0; }
 int nvmlDeviceGetClockInfo(void *h, u32 kind, u32 *mhz) { F(IDX(h)); *mhz = kind == 1 ? 1980 : 2619; return 0; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *h, u64 *bits) { F(IDX(h)); *bits = 0x4 | 0x80; return 0; }

@@ -20,6 +20,7 @@ from enum import Enum
 from freezeframe.agentd.config import StoreLimits
 from freezeframe.agentd.errors import AgentError
 from freezeframe.agentd.host import Host, nvml
+from freezeframe.agentd.host.gpu_library import GpuLibraryError, NoGpuLibraryError
 from freezeframe.agentd.store import Condition
 from freezeframe.judge.model import Outcome
 
@@ -98,9 +99,9 @@ def gpus(host: Host) -> Capability:
     """Say whether NVIDIA's library is there; it is not loaded."""
     try:
         return Capability(name="NVML", state=State.PRESENT, detail=nvml.find_library(host))
-    except nvml.NoNvmlError as error:
+    except NoGpuLibraryError as error:
         return Capability(name="NVML", state=State.ABSENT, detail=str(error))
-    except nvml.NvmlError as error:
+    except GpuLibraryError as error:
         return Capability(name="NVML", state=State.ABSENT, detail=str(error), hint=error.hint)
 
 

@@ -10,8 +10,9 @@ import queue
 import threading
 from contextlib import suppress
 
-from freezeframe.agentd.collectors.contract import Collector, Report, SkippedError, Tier, UnavailableError
-from freezeframe.agentd.host import Host, nvml
+from freezeframe.agentd.collectors.contract import Collector, Report, Tier
+from freezeframe.agentd.collectors.gpu_libraries import start_library
+from freezeframe.agentd.host import Host
 from freezeframe.agentd.jobs import Job
 from freezeframe.judge.model import Gpu, Snapshot
 
@@ -23,22 +24,15 @@ _SHARE = 0.9
 def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over Gpu records every second."""
     until = host.clock.monotonic() + _SHARE * job.deadline_ms / 1000.0
-    try:
-        path = nvml.find_library(host)
-        report.doing(f"starting NVML ({path})")
-        count = nvml.start(path)
-    except nvml.NoNvmlError as error:
-        raise SkippedError(str(error)) from error
-    except nvml.NvmlError as error:
-        raise UnavailableError(str(error), error.hint) from error
+    library = start_library(host, report)
     came: queue.Queue[Gpu] = queue.Queue()
 
     def ask(index: int) -> None:
         while host.clock.monotonic() < until:
-            came.put(nvml.read_gpu(index, lambda _what: None, brief=True))
+            came.put(library.read(index, lambda _what: None, brief=True))
             host.clock.sleep(_EVERY_S)
 
-    for index in range(count):
+    for index in range(library.count):
         threading.Thread(target=ask, args=(index,), name=f"gpu-{index}", daemon=True).start()
     report.doing("waiting for the second look")
     while (left := until - host.clock.monotonic()) > 0:

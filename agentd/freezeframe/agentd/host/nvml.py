@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pynvml
 
 from freezeframe.agentd.host import Host
+from freezeframe.agentd.host.gpu_library import Doing, GpuLibrary, GpuLibraryError, NoGpuLibraryError, trusted
 from freezeframe.agentd.host.text import escape
 from freezeframe.judge.model import Gpu
 from freezeframe.judge.model.host import GpuProcess
@@ -67,44 +67,29 @@ _LINK_ERRORS = (
 )
 
 
-class NvmlError(Exception):
-    """NVML cannot be used here; `hint` says what helps, empty when nothing does."""
-
-    def __init__(self, detail: str, hint: str = "") -> None:
-        """Keep the sentence and the next step."""
-        super().__init__(detail)
-        self.hint = hint
-
-
-class NoNvmlError(NvmlError):
-    """There is no library: no NVIDIA driver is installed here."""
-
-
 def find_library(host: Host) -> str:
-    """Path of the library. Raises NoNvmlError; NvmlError when it may not be trusted."""
+    """Path of the library. Raises NoGpuLibraryError; GpuLibraryError when it may not be trusted."""
     for folder in FOLDERS:
         path = os.path.realpath(host.root / folder / SONAME)
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        if status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NvmlError(f"{path} may be changed by others than root: not loaded", f"chown root:root {path}")
-        return path
-    raise NoNvmlError("no NVIDIA driver library is installed")
+        if trusted(path):
+            return path
+    raise NoGpuLibraryError("no NVIDIA driver library is installed")
 
 
-def start(path: str) -> int:
-    """Load and initialise the library; gives the number of GPUs. Raises NvmlError."""
+def start(host: Host, doing: Doing) -> GpuLibrary:
+    """Load and initialise the library. Raises NoGpuLibraryError; GpuLibraryError when it cannot or may not be used."""
+    path = find_library(host)
+    doing(f"starting NVML ({path})")
     try:
         # By its path, so that nvidia-ml-py's lookup by name finds it loaded already.
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetCount())
+        count = int(pynvml.nvmlDeviceGetCount())
     except OSError as error:
-        raise NvmlError(f"loading {path}: {error}", "reinstall the NVIDIA driver") from error
+        raise GpuLibraryError(f"loading {path}: {error}", "reinstall the NVIDIA driver") from error
     except pynvml.NVMLError as error:
-        raise NvmlError(f"starting NVML: {_words(error)}", "nvidia-smi says more") from error
+        raise GpuLibraryError(f"starting NVML: {_words(error)}", "nvidia-smi says more") from error
+    return GpuLibrary(name="NVML", count=count, read=read_gpu, tool="nvidia-smi", driver="nvrm")
 
 
 def driver_version() -> str:
@@ -119,7 +104,7 @@ class _Lost(Exception):  # noqa: N818 - no error of ours
     """The GPU answers nothing any more."""
 
 
-def read_gpu(index: int, doing: Callable[[str], None], *, brief: bool = False) -> Gpu:
+def read_gpu(index: int, doing: Doing, *, brief: bool = False) -> Gpu:
     """Ask one GPU everything, or briefly what changes from second to second.
 
     `doing` is told each question before it is asked. Raises nothing.
@@ -204,6 +189,11 @@ def _number(field: str, question: Callable[..., float], *more: int, factor: floa
     return lambda it: {field: float(question(it, *more)) * factor}
 
 
+def _traffic(field: str, direction: int) -> _Question:
+    # KB of the driver are of 1,000 bytes.
+    return _number(field, pynvml.nvmlDeviceGetPcieThroughput, direction, factor=1000.0)
+
+
 _QUESTIONS: tuple[tuple[str, _Question], ...] = (
     ("uuid", _text("uuid", pynvml.nvmlDeviceGetUUID)),
     ("name", _text("name", pynvml.nvmlDeviceGetName)),
@@ -226,6 +216,9 @@ _QUESTIONS: tuple[tuple[str, _Question], ...] = (
     ("PCIe generation", _number("pcie_generation", pynvml.nvmlDeviceGetCurrPcieLinkGeneration)),
     ("PCIe width", _number("pcie_width", pynvml.nvmlDeviceGetCurrPcieLinkWidth)),
     ("PCIe replays", _number("pcie_replays", pynvml.nvmlDeviceGetPcieReplayCounter)),
+    # Each takes the driver 20 ms, over which it counts.
+    ("PCIe sent", _traffic("pcie_sent_bytes_per_s", pynvml.NVML_PCIE_UTIL_TX_BYTES)),
+    ("PCIe received", _traffic("pcie_received_bytes_per_s", pynvml.NVML_PCIE_UTIL_RX_BYTES)),
     ("MIG mode", lambda it: {"mig": bool(pynvml.nvmlDeviceGetMigMode(it)[0])}),
     ("persistence mode", lambda it: {"persistence": bool(pynvml.nvmlDeviceGetPersistenceMode(it))}),
     (

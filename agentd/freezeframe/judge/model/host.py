@@ -81,6 +81,10 @@ class Gpu:
     persistence: bool | None = None
     # "default", "exclusive process" and such.
     compute_mode: str = ""
+    # Sent over PCIe, bytes per second.
+    pcie_sent_bytes_per_s: float | None = None
+    # Received over PCIe, bytes per second.
+    pcie_received_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

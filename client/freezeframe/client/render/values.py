@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from google.protobuf.message import Message
 
 from freezeframe.client.render import units
+from freezeframe.v1 import process_pb2
 
 # What stands in a cell where the agent says nothing.
 NOTHING = "-"
@@ -24,6 +25,12 @@ def enum_name(message: Message, field: str) -> str:
 def optional(message: Message, field: str, say: Callable[[float], str] = units.number) -> str:
     """Say a field with presence, NOTHING where it is absent."""
     return say(getattr(message, field)) if message.HasField(field) else NOTHING
+
+
+def role(process: process_pb2.Process) -> str:
+    """Say the part a process has in serving: "engine-http (prefill)"."""
+    name = enum_name(process, "role").lower().replace("_", "-")
+    return f"{name} ({process.disaggregation})" if process.disaggregation else name
 
 
 def pid(message: Message, field: str = "pid") -> str:

@@ -1,11 +1,13 @@
-"""The host, its GPUsand its kernel's log."""
+"""The host, its GPUs and its kernel's log."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
 from freezeframe.client.render.sections.contract import Snapshot, item
-from freezeframe.client.render.values import NOTHING, optional, pids
+from freezeframe.client.render.values import NOTHING, optional, pids, role
 from freezeframe.v1 import host_pb2
 
 
@@ -46,9 +48,10 @@ def gpus(snapshot: Snapshot) -> tuple[Block, ...]:
         Column(title="CLOCK", right=True),
         Column(title="MEMORY", right=True),
         Column(title="HEAT", right=True),
-        Column(title="PIDS", flexible=True),
+        Column(title="USED BY", flexible=True),
         Column(title="REMARKS", flexible=True),
     )
+    roles = {process.pid: role(process) for process in snapshot.processes}
     rows = tuple(
         (
             str(each.index),
@@ -58,12 +61,35 @@ def gpus(snapshot: Snapshot) -> tuple[Block, ...]:
             optional(each, "sm_clock_mhz", lambda value: f"{value:.0f} MHz"),
             optional(each, "memory_used_bytes", units.size),
             optional(each, "temperature_celsius", lambda value: f"{value:.0f} C"),
-            ", ".join(str(process.pid) for process in each.processes) or NOTHING,
-            ", ".join([*([each.error] if each.error else []), *each.throttle_reasons]),
+            ", ".join(_user(process, roles) for process in each.processes) or NOTHING,
+            ", ".join(_remarks(each)),
         )
         for each in snapshot.gpus
     )
     return (Table(columns=columns, rows=rows),)
+
+
+def _user(process: host_pb2.GpuProcess, roles: Mapping[int, str]) -> str:
+    """Pid, role where it has one, memory where the driver tells it."""
+    words = [str(process.pid), roles.get(process.pid, "")]
+    if process.HasField("memory_bytes"):
+        words.append(units.size(process.memory_bytes))
+    return " ".join(filter(None, words))
+
+
+def _remarks(gpu: host_pb2.Gpu) -> Iterator[str]:
+    """What is wrong with it or holds it back."""
+    if gpu.error:
+        yield gpu.error
+    yield from gpu.throttle_reasons
+    if gpu.ecc_uncorrected:
+        yield f"{gpu.ecc_uncorrected:.0f} uncorrected ECC errors"
+    if gpu.remap_failed:
+        yield "remapping a row failed"
+    elif gpu.remap_pending:
+        yield "a row waits for a reset to be remapped"
+    if gpu.nvlinks_up < gpu.nvlinks:
+        yield f"{gpu.nvlinks_up:.0f} of {gpu.nvlinks:.0f} NVLinks up"
 
 
 def kernel(snapshot: Snapshot) -> tuple[Block, ...]:

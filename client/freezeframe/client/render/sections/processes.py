@@ -5,7 +5,7 @@ from __future__ import annotations
 from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Paragraph, Table
 from freezeframe.client.render.sections.contract import Snapshot, item
-from freezeframe.client.render.values import NOTHING, enum_name, optional
+from freezeframe.client.render.values import NOTHING, optional, role
 from freezeframe.v1 import process_pb2
 
 # Of a process that overwrote its own arguments; otherwise its title has them.
@@ -30,7 +30,7 @@ def processes(snapshot: Snapshot) -> tuple[Block, ...]:
     rows = tuple(
         (
             str(each.pid),
-            _role(each),
+            role(each),
             _state(each),
             units.age(each.age_ms),
             optional(each, "cpu_ms_delta", lambda value: f"+{units.age(value)}"),
@@ -58,11 +58,6 @@ def _where(process: process_pb2.Process) -> str:
     place = "/".join(filter(None, names)) or process.container[:12] or process.unit
     inside = f"pid {process.container_pid} inside" if process.HasField("container_pid") else ""
     return ", ".join(filter(None, (place, inside))) or NOTHING
-
-
-def _role(process: process_pb2.Process) -> str:
-    role = enum_name(process, "role").lower().replace("_", "-")
-    return f"{role} ({process.disaggregation})" if process.disaggregation else role
 
 
 def _state(process: process_pb2.Process) -> str:
