@@ -6,7 +6,7 @@ from freezeframe.agentd.host.cpython.stacks import WalkedThread
 from freezeframe.agentd.host.cpython.threads import StackFrame
 from freezeframe.judge.model import Frame, PythonThread
 
-CODE = Code(address=1, function="", file="", first_line=1, table=b"", name_tuples=())
+CODE = Code(address=1, function="", name="", file="", first_line=1, table=b"", name_tuples=())
 
 
 def walked(function: str, file: str, line: int) -> StackFrame:

@@ -75,6 +75,7 @@ class _Python:
 
     def __init__(self, interpreter: Interpreter, pid: int, directory: str) -> None:
         self._walker = StackWalker(interpreter, Codes(interpreter.objects))
+        self._lasting = interpreter.objects.lasting
         self._states: dict[int, PythonState] = {}
         inside, own = host_tids(directory), frozenset(procfs.tids(directory))
         states = threads_of(interpreter)
@@ -90,12 +91,15 @@ class _Python:
         state = self._states.get(tid)
         if state is None:
             return ()
-        with suppress(TargetMemoryError):
+        try:
             return tuple(
                 Frame(function=frame.place.function, file=short_path(frame.place.file), line=frame.place.line)
                 for frame in self._walker.walk(state, limit)
             )
-        return ()
+        except TargetMemoryError:
+            # Code may have been made where something else was when the page was read.
+            self._lasting.forget()
+            return ()
 
 
 def collect(job: Job, host: Host, report: Report) -> None:

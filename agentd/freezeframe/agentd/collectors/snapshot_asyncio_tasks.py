@@ -25,7 +25,7 @@ from freezeframe.agentd.collectors.contract import Collector, Report, Tier
 from freezeframe.agentd.collectors.readable import host_tids, may_be_read
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.host.cpython.frames import short_path
-from freezeframe.agentd.host.cpython.interpreter import NotPythonError, UnsupportedPythonError, attach
+from freezeframe.agentd.host.cpython.interpreter import Interpreter, NotPythonError, UnsupportedPythonError, attach
 from freezeframe.agentd.host.cpython.locks import TaskLocks
 from freezeframe.agentd.host.cpython.look import Look, look
 from freezeframe.agentd.host.cpython.serving import Served
@@ -51,10 +51,12 @@ def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over AsyncioTask records: the first look at once, whole records again after the window."""
     begin = host.clock.monotonic()
     first: dict[int, tuple[AsyncioTask, ...]] = {}
+    # What the first look found serves the second.
+    attached: dict[int, Interpreter] = {}
     for target in job.targets:
         if not may_be_read(target, host, report):
             continue
-        tasks = _look(target, job, host, report)
+        tasks = _look(target, job, host, report, attached)
         if tasks is None:
             continue
         report.part(Snapshot(asyncio_tasks=tasks))
@@ -66,7 +68,8 @@ def collect(job: Job, host: Host, report: Report) -> None:
         report.doing("waiting for the second look")
         host.clock.sleep(max(0.0, begin + job.window_ms / 1000.0 - host.clock.monotonic()))
         end = begin + job.deadline_ms / 1000.0 * _END_SHARE
-        _look_again([target for target in job.targets if target.pid in first], first, job, host, report, end)
+        again = [target for target in job.targets if target.pid in first]
+        _look_again(again, first, job, host, report, attached, end)
 
 
 def _look_again(
@@ -75,6 +78,7 @@ def _look_again(
     job: Job,
     host: Host,
     report: Report,
+    attached: dict[int, Interpreter],
     end: float,
 ) -> None:
     for target in targets:
@@ -83,13 +87,15 @@ def _look_again(
             continue
         if not may_be_read(target, host, report):
             continue
-        tasks = _look(target, job, host, report)
+        tasks = _look(target, job, host, report, attached)
         if tasks is not None:
             report.part(Snapshot(asyncio_tasks=_compared(first[target.pid], tasks)))
             report.done(target.pid)
 
 
-def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[AsyncioTask, ...] | None:
+def _look(
+    target: Target, job: Job, host: Host, report: Report, attached: dict[int, Interpreter]
+) -> tuple[AsyncioTask, ...] | None:
     """Tasks of one target; None when it was reported as missed."""
 
     def beat() -> None:
@@ -105,7 +111,7 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
     )
     directory = host.proc(target.pid)
     try:
-        return _read(target, memory, directory, job, report)
+        return _read(target, memory, directory, job, report, attached)
     except NoAsyncioError:
         return ()
     except NotPythonError as error:
@@ -122,9 +128,16 @@ def _look(target: Target, job: Job, host: Host, report: Report) -> tuple[Asyncio
     return None
 
 
-def _read(target: Target, memory: TargetMemory, directory: str, job: Job, report: Report) -> tuple[AsyncioTask, ...]:
+def _read(
+    target: Target,
+    memory: TargetMemory,
+    directory: str,
+    job: Job,
+    report: Report,
+    attached: dict[int, Interpreter],
+) -> tuple[AsyncioTask, ...]:
     machine, tids = os.uname().machine, host_tids(directory)
-    interpreter = attach(directory, memory, machine)
+    interpreter = attached[target.pid] = attach(directory, memory, machine, attached.get(target.pid))
     found = look(interpreter, directory, machine, tids, limit=job.caps.tasks)
     if found.total > job.caps.tasks:
         report.missed(target.pid, f"it has {found.total} tasks, of which {job.caps.tasks} were read")

@@ -18,7 +18,10 @@ import os
 import struct
 import time
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate, chain
 
 # Ranges of one call: IOV_MAX.
 _RANGES = 1024
@@ -121,13 +124,7 @@ class TargetMemory:
 
     def _call(self, ranges: Sequence[tuple[int, int]], first: int, found: list[bytes | None]) -> int:
         self._may_go_on()
-        flat: list[int] = []
-        total = 0
-        for address, size in ranges[first : first + _RANGES]:
-            if not 0 < address < _HIGHEST or not 0 <= size <= _CALL_BYTES - total:
-                break
-            flat += (address, size)
-            total += size
+        flat, total = _flat(ranges[first : first + _RANGES])
         if not flat:  # an impossible range
             found.append(None)
             return first + 1
@@ -139,21 +136,23 @@ class TargetMemory:
             self._buffer = bytearray(total)
             self._address = ctypes.addressof((ctypes.c_char * total).from_buffer(self._buffer))
         local = array("Q", (self._address, total))
-        remote = array("Q", flat)
-        got = _readv(self.pid, local.buffer_info()[0], 1, remote.buffer_info()[0], count, 0)
+        got = _readv(self.pid, local.buffer_info()[0], 1, flat.buffer_info()[0], count, 0)
         self.calls += 1
         if got < 0:
             _raise_unless_unmapped(ctypes.get_errno(), self.pid)
             got = 0
         self.bytes += got
-        data = memoryview(self._buffer)
-        offset = 0
-        for index, size in enumerate(flat[1::2]):
-            if offset + size > got:  # the first fault ends the call: leave this range out and go on behind it
-                found.append(None)
-                return first + index + 1
-            found.append(bytes(data[offset : offset + size]))
-            offset += size
+        with memoryview(self._buffer) as view:
+            data = bytes(view[:got])
+        if count == 1:
+            found.append(data if got == total else None)
+            return first + 1
+        ends = list(accumulate(flat[1::2]))
+        whole = bisect_right(ends, got)
+        found += [data[begin:end] for begin, end in zip((0, *ends), ends[:whole], strict=False)]
+        if whole < count:  # the first fault ends the call: leave this range out and go on behind it
+            found.append(None)
+            return first + whole + 1
         return first + count
 
     def _may_go_on(self) -> None:
@@ -173,6 +172,10 @@ class PagedMemory(TargetMemory):
         super().__init__(memory.pid)
         self._memory = memory
         self._pages: dict[int, bytes | None] = {}
+
+    def forget(self) -> None:
+        """Read anew what is asked for from now on."""
+        self._pages.clear()
 
     def read(self, address: int, size: int) -> bytes:
         """Read one range whole. Raises TargetMemoryError."""
@@ -214,6 +217,23 @@ class PagedMemory(TargetMemory):
         if None in parts:
             return None
         return b"".join(part for part in parts if part is not None)[address - base : end]
+
+
+def _flat(ranges: Sequence[tuple[int, int]]) -> tuple[array[int], int]:
+    """The first of `ranges` that one call may read, as the kernel takes them, and the number of their bytes."""
+    if len(ranges) > 1:
+        with suppress(OverflowError):  # a negative number
+            flat = array("Q", chain.from_iterable(ranges))
+            total = sum(flat[1::2])
+            if total <= _CALL_BYTES and min(flat[::2]) > 0 and max(flat[::2]) < _HIGHEST:
+                return flat, total
+    flat, total = array("Q"), 0
+    for address, size in ranges:
+        if not 0 < address < _HIGHEST or not 0 <= size <= _CALL_BYTES - total:
+            break
+        flat.extend((address, size))
+        total += size
+    return flat, total
 
 
 def _raise_unless_unmapped(number: int, pid: int) -> None:

@@ -21,6 +21,7 @@ _TASKS_FILE = "asyncio/tasks.py"
 _GROUP_FILES = ("asyncio/taskgroups.py", "anyio/_backends/_asyncio.py")
 _GROUP_NAMES = frozenset({"task_group", "group", "tg"})
 _GROUP_FUNCTIONS = frozenset({"__aexit__", "_aexit"})
+_WAITING_FUNCTIONS = _GROUP_FUNCTIONS | {"_wait", "wait_for"}
 # How many frames from the innermost one are looked at.
 _FRAMES = 4
 _MAX_CELLS = 64
@@ -65,10 +66,10 @@ def _of_open_groups(task: FoundTask, objects: Objects, codes: Codes, known: Abst
     """Tasks of groups that the chain has entered: none of its frames goes on beyond the group without them."""
     found: list[Edge] = []
     for frame in task.frames:
-        names = [name for name in codes.own_names(frame.code) if name in _GROUP_NAMES]
-        if not names:
+        own = codes.own_names(frame.code)
+        if _GROUP_NAMES.isdisjoint(own):
             continue
-        for group in codes.local(frame.address, frame.code, *names).values():
+        for group in codes.local(frame.address, frame.code, *(_GROUP_NAMES & own)).values():
             if objects.type_of(group).name == "TaskGroup":
                 tasks = objects.attribute(group, "_tasks")
                 found += _edges(objects.set_items(tasks) if tasks else (), "TaskGroup", known)
@@ -77,18 +78,19 @@ def _of_open_groups(task: FoundTask, objects: Objects, codes: Codes, known: Abst
 
 def _of_frames(task: FoundTask, objects: Objects, codes: Codes, known: AbstractSet[int]) -> list[Edge]:
     innermost = task.frames[-1]
-    function = _function(innermost)
     if task.awaited in known:
-        in_wait_for = function == "wait_for" and innermost.place.file.endswith(_TASKS_FILE)
+        in_wait_for = innermost.code.name == "wait_for" and innermost.place.file.endswith(_TASKS_FILE)
         return [(task.awaited, "wait_for" if in_wait_for else "await")]
     if task.awaits == _GATHERING:
         children = objects.attribute(task.awaited, "_children")
         return _edges(objects.sequence(children) if children else (), "gather", known)
     for frame in task.frames[-_FRAMES:]:
+        if frame.code.name not in _WAITING_FUNCTIONS:
+            continue
         file = frame.place.file
         if file.endswith(_TASKS_FILE):
             edges = _of_wait(frame, objects, codes, known)
-        elif file.endswith(_GROUP_FILES) and _function(frame) in _GROUP_FUNCTIONS:
+        elif file.endswith(_GROUP_FILES) and frame.code.name in _GROUP_FUNCTIONS:
             edges = _of_group(frame, objects, codes, known)
         else:
             continue
@@ -97,12 +99,8 @@ def _of_frames(task: FoundTask, objects: Objects, codes: Codes, known: AbstractS
     return []
 
 
-def _function(frame: TaskFrame) -> str:
-    return frame.place.function.rpartition(".")[2]
-
-
 def _of_wait(frame: TaskFrame, objects: Objects, codes: Codes, known: AbstractSet[int]) -> list[Edge]:
-    function = _function(frame)
+    function = frame.code.name
     if function == "_wait":
         waited = codes.local(frame.address, frame.code, "fs").get("fs", 0)
         if not waited:
@@ -158,7 +156,7 @@ def _enclosed(function: int, objects: Objects, codes: Codes) -> list[int]:
     memory, layout = objects.memory, objects.layout
     code = codes.code(memory.word(function + layout["function.code"]))
     closure = memory.word(function + layout["function.closure"])
-    if code.function.rpartition(".")[2] != _SHIELD or not closure:
+    if code.name != _SHIELD or not closure:
         return []
     cells = objects.sequence(closure)[:_MAX_CELLS]
     return [memory.word(cell + layout["cell.value"]) for cell in cells]

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.code import line_of
 from freezeframe.agentd.host.cpython.objects import Objects, printable
-from freezeframe.agentd.host.target_memory import PagedMemory, UnreadableMemoryError
+from freezeframe.agentd.host.target_memory import UnreadableMemoryError
 
 _MAX_TABLE = 1 << 20
 _MAX_LOCALS = 4096
 _WORD = struct.Struct("<Q")
+_INT = struct.Struct("<i")
 _CODE_OFFSET = 1 << 24
 # 3.10: the opcode of `yield from` and `await`.
 _YIELD_FROM = 72
@@ -33,8 +34,9 @@ class Code:
     """What is read of a code object, once."""
 
     address: int
-    # Qualified name from 3.11 on.
+    # Qualified name from 3.11 on, and the last part of it.
     function: str
+    name: str
     file: str
     first_line: int
     table: bytes
@@ -67,69 +69,71 @@ class Codes:
     def __init__(self, objects: Objects) -> None:
         """Nothing read yet."""
         # Code does not change, and lies close together.
-        self._fixed = objects.over(PagedMemory(objects.memory))
+        self._fixed = objects.over(objects.lasting)
         self._objects = objects
         self._layout = objects.layout
         self._minor = objects.minor
+        if self._minor >= 11:
+            parts = ["qualname", "file", "lines", "names", "kinds"]
+        else:
+            parts = ["name", "file", "lines", "names", "cell_names", "free_names"]
+        self._part_places = [objects.layout[f"code.{part}"] for part in parts]
+        self._head_bytes = max(*self._part_places, objects.layout["code.first_line"]) + 8
         self._known: dict[int, Code] = {}
         self._places: dict[tuple[int, int], Place] = {}
         self._waits: dict[tuple[int, int], bool] = {}
         self._names: dict[int, tuple[str, ...]] = {}
-        self._own_names: dict[int, tuple[str, ...]] = {}
+        self._own_names: dict[int, frozenset[str]] = {}
 
     def over(self, objects: Objects) -> Codes:
         """Give the same reader whose locals are read through `objects`; what is known stays known."""
         other = Codes(objects)
-        other._fixed = self._fixed
         other._known, other._places, other._waits = self._known, self._places, self._waits
         other._names, other._own_names = self._names, self._own_names
         return other
 
     def read_ahead(self, addresses: Iterable[int]) -> None:
-        """Read what several code objects consist of with a few calls, so that `code` finds it there."""
+        """Read what several code objects consist of with a few calls, so that `code` and `names` find it there."""
         unknown = [address for address in dict.fromkeys(addresses) if address not in self._known]
         if len(unknown) <= 1:
             return
-        memory, layout = self._fixed.memory, self._layout
-        keys = ("code.qualname" if self._minor >= 11 else "code.name", "code.file", "code.lines", "code.names")
-        heads = memory.read_many([(address, max(layout[key] for key in keys) + 8) for address in unknown])
-        parts = [[_WORD.unpack_from(head, layout[key])[0] for key in keys] for head in heads if head is not None]
+        objects, memory, layout = self._fixed, self._fixed.memory, self._layout
+        heads = memory.read_many([(address, self._head_bytes) for address in unknown])
+        parts = [self._parts(head) for head in heads if head is not None]
         # Whole pages come of it: what lies in the next one is read when it is asked for.
         memory.read_many([(part, 64) for each in parts for part in each])
         items_at = layout["tuple.items"]
-        found: list[int] = []
-        for data in memory.read_many([(names, items_at + 64) for *_, names in parts]):
+        strings = [part for name, file, *_ in parts for part in (name, file)]
+        for data in memory.read_many([(names, items_at + 64) for _, _, _, names, *_ in parts]):
             if data is not None:
                 (count,) = _WORD.unpack_from(data, layout["sized.size"])
-                found += struct.unpack_from(f"<{min(count, 8)}Q", data, items_at)
-        memory.read_many([(item, 64) for item in found])
+                strings += struct.unpack_from(f"<{min(count, 8)}Q", data, items_at)
+        objects.strings(strings)
+
+    def _parts(self, head: bytes) -> list[int]:
+        """Addresses of name, file, table of lines, names of locals, and what the version has more."""
+        return [_WORD.unpack_from(head, at)[0] for at in self._part_places]
 
     def code(self, address: int) -> Code:
         """Read a code object. Raises TargetMemoryError."""
         found = self._known.get(address)
         if found is not None:
             return found
-        objects, layout = self._fixed, self._layout
-        keys = ("name", "file", "lines", "names")
-        data = self._fixed.memory.read(address, max(layout[f"code.{key}"] for key in (*keys, "first_line")) + 64)
-        if _WORD.unpack_from(data, 8)[0] != objects.types["code"]:
+        objects = self._fixed
+        head = objects.memory.read(address, self._head_bytes)
+        (first_line,) = _INT.unpack_from(head, self._layout["code.first_line"])
+        if _WORD.unpack_from(head, 8)[0] != objects.types["code"] or not 0 <= first_line < 1 << 30:
             raise UnreadableMemoryError(f"no code object at {address:#x}")
-        name, file, lines, names = (_WORD.unpack_from(data, layout[f"code.{key}"])[0] for key in keys)
-        more: tuple[int, ...] = ()
-        if self._minor >= 11:
-            (name,) = _WORD.unpack_from(data, layout["code.qualname"])
-        else:
-            more = tuple(_WORD.unpack_from(data, layout[f"code.{key}"])[0] for key in ("cell_names", "free_names"))
-        (first_line,) = struct.unpack_from("<i", data, layout["code.first_line"])
-        if not 0 <= first_line < 1 << 30:
-            raise UnreadableMemoryError(f"no code object at {address:#x}")
+        name, file, lines, names, *more = self._parts(head)
+        function = printable(objects.string(name))
         found = self._known[address] = Code(
             address=address,
-            function=printable(objects.string(name)),
+            function=function,
+            name=function.rpartition(".")[2],
             file=printable(objects.string(file)),
             first_line=first_line,
             table=objects.data(lines, _MAX_TABLE),
-            name_tuples=(names, *more),
+            name_tuples=(names, *more) if self._minor == 10 else (names,),
         )
         return found
 
@@ -183,20 +187,20 @@ class Codes:
             found = self._names[code.address] = tuple(name or "" for name in self._fixed.strings(addresses))
         return found
 
-    def own_names(self, code: Code) -> tuple[str, ...]:
+    def own_names(self, code: Code) -> frozenset[str]:
         """Names of the frame's slots that are no free variables of another one. Raises TargetMemoryError."""
         found = self._own_names.get(code.address)
         if found is None:
             names = self.names(code)
             if self._minor == 10:
                 free = len(self._fixed.sequence(code.name_tuples[-1]))
-                found = names[: len(names) - free]
+                found = frozenset(names[: len(names) - free])
             else:
                 place = self._fixed.memory.word(code.address + self._layout["code.kinds"])
                 kinds = self._fixed.data(place, _MAX_LOCALS)
                 if len(kinds) != len(names):
                     raise UnreadableMemoryError(f"no names of locals in {code.function}")
-                found = tuple(name for name, kind in zip(names, kinds, strict=True) if not kind & _FREE)
+                found = frozenset(name for name, kind in zip(names, kinds, strict=True) if not kind & _FREE)
             self._own_names[code.address] = found
         return found
 

@@ -12,7 +12,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from freezeframe.agentd.host.cpython.objects import TYPE_SYMBOLS, Objects
 from freezeframe.agentd.host.cpython.symbols import SymbolTable
@@ -22,9 +22,15 @@ from freezeframe.agentd.host.text import escape
 
 _COOKIE = b"xdebugpy"
 _MAX_MAPS_BYTES = 16 * 1024 * 1024
+# The kernel gives a page at a time.
+_MAPS_CHUNK = 16 * 1024
 _MAX_OFFSET = 1 << 20
 _MAX_INTERPRETERS = 64
+# Addresses, access, offset 0, device, inode, path.
+_FIRST_MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) \S+ 00000000 \S+ \S+ +(/.*)")
 _FILE_VERSION = re.compile(r"python(\d)\.(\d+)")
+# Modules that are looked into; the first two every interpreter has.
+_MODULES = ("sys", "builtins", "threading", "asyncio.tasks", "_asyncio")
 # Versions whose layout tables exist; what the process tells of itself begins with 3.13.
 _FIRST_TELLING = 13
 _FIRST_WITH_VERSION = 11
@@ -58,14 +64,15 @@ class Interpreter:
     # Address of PyInterpreterState, and of _PyRuntimeState.
     address: int
     runtime: int
-    # sys.modules: address of each module by name.
+    # Of sys.modules those that are looked into: address by name.
     modules: Mapping[str, int]
     # Interpreters beside the main one, which are not looked at.
     others: int
     # First mappings of the files of the process.
     mappings: tuple[MappedFile, ...]
-    # Path of the file that holds the interpreter, as the kernel names it.
+    # Path of the file that holds the interpreter, and of the program, as the kernel names them.
     path: str
+    program: str
 
     @property
     def memory(self) -> TargetMemory:
@@ -77,21 +84,29 @@ class Interpreter:
         """11 of 3.11."""
         return self.version[1]
 
-    def module(self, name: str) -> dict[str, int]:
-        """Names in a module and the addresses of their values; {} when it is not imported. Raises TargetMemoryError."""
+    def module(self, name: str, *names: str) -> dict[str, int]:
+        """Addresses of what has these names in a module; {} when it is not imported. Raises TargetMemoryError."""
         address = self.modules.get(name)
         if not address:
             return {}
-        return self.objects.mapping(self.memory.word(address + self.layout["module.dict"]))
+        return self.objects.members(self.memory.word(address + self.layout["module.dict"]), names)
 
 
-def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
-    """Find and check the interpreter of a process ("/proc/4711").
+def attach(directory: str, memory: TargetMemory, machine: str, before: Interpreter | None = None) -> Interpreter:
+    """Find and check the interpreter of a process ("/proc/4711"); `before` is what was found in it earlier.
 
+    What is where in the files of a process stays: then only the checks are done again.
     Raises NotPythonError, UnsupportedPythonError, TargetMemoryError, OSError.
     """
-    mappings = parse_maps(_read(f"{directory}/maps"))
     program = os.readlink(f"{directory}/exe")
+    if before is not None and before.program == program:
+        objects = Objects(memory, before.layout, before.minor, before.objects.types)
+        try:
+            address, others, modules = _checked(objects, before.runtime)
+        except UnreadableMemoryError:  # another program of the same name
+            return attach(directory, memory, machine)
+        return replace(before, objects=objects, address=address, others=others, modules=modules)
+    mappings = parse_maps(_read(f"{directory}/maps"))
     # Symbols and static types stay as they were loaded: they are read by whole pages.
     loaded = PagedMemory(memory)
     found = _runtime(loaded, mappings, program)
@@ -108,12 +123,9 @@ def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
     layout = _told(memory, runtime, table, version) if version[1] >= _FIRST_TELLING else dict(table)
     symbols.read_ahead(symbol for symbol, _ in TYPE_SYMBOLS.values())
     types = {short: symbols.address(symbol) or 0 for short, (symbol, _) in TYPE_SYMBOLS.items()}
-    objects = Objects(memory, layout, version[1], types)
+    objects = Objects(memory, layout, version[1], types, loaded)
     try:
-        address, others = _main(memory, layout, runtime)
-        _check_types(objects.over(loaded))
-        modules = objects.mapping(memory.word(address + layout["interpreter.modules"]))
-        _check_interpreter(memory, layout, address, modules)
+        address, others, modules = _checked(objects, runtime)
     except UnreadableMemoryError as error:
         raise UnsupportedPythonError(
             f"Python {name} in {escape(path.encode(), 200)} is not laid out as known: {error}"
@@ -128,6 +140,7 @@ def attach(directory: str, memory: TargetMemory, machine: str) -> Interpreter:
         others=others,
         mappings=mappings,
         path=path,
+        program=program,
     )
 
 
@@ -135,14 +148,11 @@ def parse_maps(data: bytes) -> tuple[MappedFile, ...]:
     """Parse /proc/PID/maps: of each file the mapping of its first byte."""
     found = []
     for line in data.split(b"\n"):
-        fields = line.split(None, 5)
-        if len(fields) != 6 or fields[2].strip(b"0") or not fields[5].startswith(b"/"):
-            continue
-        start, _, end = fields[0].partition(b"-")
-        try:
-            found.append(MappedFile(start=int(start, 16), end=int(end, 16), path=os.fsdecode(fields[5])))
-        except ValueError:
-            continue
+        # Most lines are of other offsets, or of no file.
+        mapping = _FIRST_MAPPING.fullmatch(line) if b" 00000000 " in line else None
+        if mapping is not None:
+            start, end, path = mapping.groups()
+            found.append(MappedFile(start=int(start, 16), end=int(end, 16), path=os.fsdecode(path)))
     return tuple(found)
 
 
@@ -151,7 +161,7 @@ def _read(path: str) -> bytes:
     left = _MAX_MAPS_BYTES
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while left > 0 and (part := os.read(descriptor, min(left, 256 * 1024))):
+        while left > 0 and (part := os.read(descriptor, min(left, _MAPS_CHUNK))):
             parts.append(part)
             left -= len(part)
     finally:
@@ -210,6 +220,16 @@ def _told(
     return layout
 
 
+def _checked(objects: Objects, runtime: int) -> tuple[int, int, dict[str, int]]:
+    """Address of the main interpreter, how many others there are, and the main one's modules, if all is as it must."""
+    memory, layout = objects.memory, objects.layout
+    address, others = _main(memory, layout, runtime)
+    _check_types(objects)
+    modules = objects.members(memory.word(address + layout["interpreter.modules"]), _MODULES)
+    _check_interpreter(memory, layout, address, modules)
+    return address, others, modules
+
+
 def _main(memory: TargetMemory, layout: Mapping[str, int], runtime: int) -> tuple[int, int]:
     """Find the main interpreter, the last of the list since later ones are put before it, and count the others."""
     address = memory.word(runtime + layout["runtime.interpreters"])
@@ -224,8 +244,8 @@ def _main(memory: TargetMemory, layout: Mapping[str, int], runtime: int) -> tupl
 def _check_types(objects: Objects) -> None:
     # Their names lie side by side, and are read at once with their pages.
     at = objects.layout["type.name"]
-    named = objects.memory.read_many([(address + at, 8) for address in objects.types.values() if address])
-    objects.memory.read_many([(int.from_bytes(raw, "little"), 1) for raw in named if raw is not None])
+    named = objects.lasting.read_many([(address + at, 8) for address in objects.types.values() if address])
+    objects.lasting.read_many([(int.from_bytes(raw, "little"), 1) for raw in named if raw is not None])
     for short, (symbol, name) in TYPE_SYMBOLS.items():
         address = objects.types[short]
         if not address:
@@ -237,7 +257,7 @@ def _check_types(objects: Objects) -> None:
 def _check_interpreter(
     memory: TargetMemory, layout: Mapping[str, int], address: int, modules: Mapping[str, int]
 ) -> None:
-    missing = {"sys", "builtins"} - set(modules)
+    missing = set(_MODULES[:2]) - set(modules)
     if missing:
         raise UnreadableMemoryError(f"its sys.modules lacks {', '.join(sorted(missing))}")
     if not memory.word(address + layout["interpreter.threads"]):

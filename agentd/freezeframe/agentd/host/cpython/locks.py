@@ -8,8 +8,8 @@ no stack: its owner cannot be told.
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from freezeframe.agentd.host.cpython.frames import Codes
@@ -18,6 +18,7 @@ from freezeframe.agentd.host.cpython.tasks import FoundTask, TaskFrame
 from freezeframe.agentd.host.target_memory import UnreadableMemoryError
 
 _FILE = "asyncio/locks.py"
+_WORD = struct.Struct("<Q")
 # PyMethodObject: function and self behind the object's head.
 _METHOD_SELF = 24
 # Values of one frame that are looked at.
@@ -46,11 +47,12 @@ def find_locks(tasks: Sequence[FoundTask], objects: Objects, codes: Codes) -> di
     `objects` reads what does not change meanwhile. Raises TargetMemoryError for what ends every read.
     """
     found: dict[int, TaskLocks] = {}
-    for task in tasks:
-        if task.doubt or not _may_have_locks(task.frames):
-            continue
+    candidates = [task for task in tasks if not task.doubt and _may_have_locks(task.frames)]
+    search = _Search(objects, codes)
+    search.read_ahead(candidates)
+    for task in candidates:
         try:
-            locks = _of(task, objects, codes)
+            locks = search.of(task)
         except (UnreadableMemoryError, struct.error):
             continue
         if locks.waits_for or locks.holds:
@@ -68,51 +70,70 @@ def _may_have_locks(frames: Sequence[TaskFrame]) -> bool:
     return bool(frames) and (any(frame.values > 1 for frame in frames) or _in_acquire(frames[-1]))
 
 
-def _of(task: FoundTask, objects: Objects, codes: Codes) -> TaskLocks:
-    frames = task.frames[-_MAX_FRAMES:]
-    wanted = _wanted(frames, objects, codes)
-    entered: Counter[int] = Counter()
-    timed = any(frame.place.function.rpartition(".")[2] in _TIMED for frame in frames)
-    for frame in frames:
-        if frame.values <= 1:  # nothing but what it awaits
-            continue
-        for value in _values(frame, objects, codes):
-            kind, of = objects.type_of(value).name, value
-            if kind == "method":
-                of = objects.memory.word(value + _METHOD_SELF)
-                kind = objects.type_of(of).name
-            if kind == "Lock" and _is_locked(of, objects):
-                entered[of] += 1
-            timed = timed or kind in _TIMEOUTS
-    if wanted and len(frames) > 1 and frames[-2].place.function.rpartition(".")[2] == "__aenter__":
-        # On its way into the block it has the exit on its stack already.
-        entered[wanted] -= 1
-    return TaskLocks(waits_for=wanted, holds=tuple(lock for lock, count in entered.items() if count > 0), timed=timed)
-
-
-def _wanted(frames: Sequence[TaskFrame], objects: Objects, codes: Codes) -> int:
-    innermost = frames[-1]
-    if not _in_acquire(innermost):
-        return 0
-    lock = codes.local(innermost.address, innermost.code, "self").get("self", 0)
-    if not lock or objects.type_of(lock).name != "Lock" or not _is_locked(lock, objects):
-        return 0
-    return lock
-
-
 def _in_acquire(frame: TaskFrame) -> bool:
-    return frame.place.function.rpartition(".")[2] == "acquire" and frame.place.file.endswith(_FILE)
+    return frame.code.name == "acquire" and frame.place.file.endswith(_FILE)
 
 
-def _is_locked(lock: int, objects: Objects) -> bool:
-    attributes = objects.attributes(lock)
-    locked = attributes.get("_locked", 0)
-    return bool(locked) and "_waiters" in attributes and objects.integer(locked) == 1
+class _Search:
+    def __init__(self, objects: Objects, codes: Codes) -> None:
+        self._objects = objects
+        self._codes = codes
+        # Whether a lock is taken: many may wait for one.
+        self._taken: dict[int, bool] = {}
 
+    def read_ahead(self, tasks: Sequence[FoundTask]) -> None:
+        """Read frames, what lies on their value stacks, and what that leads to, with a call for each."""
+        memory = self._objects.memory
+        frames = [frame for task in tasks for frame in task.frames[-_MAX_FRAMES:] if frame.values > 1]
+        memory.read_many([(frame.address, 8) for frame in frames])
+        values: list[int] = []
+        for frame in frames:
+            with suppress(UnreadableMemoryError, struct.error):
+                values += self._values(frame)
+        heads = memory.read_many([(value, _METHOD_SELF + 8) for value in values])
+        memory.read_many([(_WORD.unpack_from(head, _METHOD_SELF)[0], 32) for head in heads if head is not None])
 
-def _values(frame: TaskFrame, objects: Objects, codes: Codes) -> list[int]:
-    """Objects on the value stack of a suspended frame, the lowest first, without the one that it awaits."""
-    start, count = codes.value_stack(frame.address, frame.code)
-    data = objects.memory.read(start, 8 * min(count - 1, _MAX_VALUES)) if count > 1 else b""
-    words = struct.unpack(f"<{len(data) // 8}Q", data)
-    return [word & ~_TAGS for word in words if word & ~_TAGS]
+    def of(self, task: FoundTask) -> TaskLocks:
+        objects = self._objects
+        frames = task.frames[-_MAX_FRAMES:]
+        wanted = self._wanted(frames[-1])
+        entered: dict[int, int] = {}
+        timed = any(frame.code.name in _TIMED for frame in frames)
+        for frame in frames:
+            if frame.values <= 1:  # nothing but what it awaits
+                continue
+            for value in self._values(frame):
+                kind, of = objects.type_of(value).name, value
+                if kind == "method":
+                    of = objects.memory.word(value + _METHOD_SELF)
+                    kind = objects.type_of(of).name
+                if kind == "Lock" and self._is_taken(of):
+                    entered[of] = entered.get(of, 0) + 1
+                timed = timed or kind in _TIMEOUTS
+        if wanted and len(frames) > 1 and frames[-2].code.name == "__aenter__":
+            # On its way into the block it has the exit on its stack already.
+            entered[wanted] = entered.get(wanted, 0) - 1
+        holds = tuple(lock for lock, count in entered.items() if count > 0)
+        return TaskLocks(waits_for=wanted, holds=holds, timed=timed)
+
+    def _wanted(self, innermost: TaskFrame) -> int:
+        if not _in_acquire(innermost):
+            return 0
+        lock = self._codes.local(innermost.address, innermost.code, "self").get("self", 0)
+        return lock if lock and self._objects.type_of(lock).name == "Lock" and self._is_taken(lock) else 0
+
+    def _is_taken(self, lock: int) -> bool:
+        taken = self._taken.get(lock)
+        if taken is None:
+            attributes = self._objects.attributes(lock)
+            locked = attributes.get("_locked", 0)
+            taken = bool(locked) and "_waiters" in attributes and self._objects.integer(locked) == 1
+            self._taken[lock] = taken
+        return taken
+
+    def _values(self, frame: TaskFrame) -> list[int]:
+        """Objects on the value stack of a suspended frame, the lowest first, without the one that it awaits."""
+        start, count = self._codes.value_stack(frame.address, frame.code)
+        data = self._objects.memory.read(start, 8 * min(count - 1, _MAX_VALUES)) if count > 1 else b""
+        words = struct.unpack(f"<{len(data) // 8}Q", data)
+        return [word & ~_TAGS for word in words if word & ~_TAGS]

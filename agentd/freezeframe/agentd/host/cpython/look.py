@@ -158,8 +158,8 @@ def _inherited(served: Mapping[int, Served], edges: Mapping[int, Sequence[Edge]]
 
 
 def _loops(interpreter: Interpreter, tasks: Sequence[FoundTask]) -> dict[int, PythonState]:
-    objects = interpreter.objects
-    idents = {thread.ident: thread for thread in threads_of(interpreter) if thread.ident}
+    objects = interpreter.objects.over(PagedMemory(interpreter.memory))
+    idents = {thread.ident: thread for thread in threads_of(interpreter, named=False) if thread.ident}
     found = {}
     for loop in list(dict.fromkeys(task.loop for task in tasks if not task.doubt))[:_MAX_LOOPS]:
         try:

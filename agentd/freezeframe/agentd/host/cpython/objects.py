@@ -6,9 +6,9 @@ A reader gives what it finds or raises UnreadableMemoryError; what is found was 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from freezeframe.agentd.host.target_memory import TargetMemory, UnreadableMemoryError
+from freezeframe.agentd.host.target_memory import PagedMemory, TargetMemory, UnreadableMemoryError
 from freezeframe.agentd.host.text import escape
 
 # More than any of these has that is worth reading.
@@ -75,20 +75,32 @@ class Type:
 class Objects:
     """Reads the objects of one process."""
 
-    def __init__(self, memory: TargetMemory, layout: Mapping[str, int], minor: int, types: Mapping[str, int]) -> None:
-        """`types` are addresses of type objects, by the names of TYPE_SYMBOLS; `minor` is that of the version."""
+    def __init__(
+        self,
+        memory: TargetMemory,
+        layout: Mapping[str, int],
+        minor: int,
+        types: Mapping[str, int],
+        lasting: PagedMemory | None = None,
+    ) -> None:
+        """`types` are addresses of type objects, by the names of TYPE_SYMBOLS; `minor` is that of the version.
+
+        `lasting` is a view of the same memory for what stays as it was made: types and code.
+        """
         self.memory = memory
+        self.lasting = lasting if lasting is not None else PagedMemory(memory)
         self.layout = layout
         self.minor = minor
         self.types = types
         self._str = types["str"]
+        self._type_places = tuple(layout[f"type.{key}"] for key in ("name", "basicsize", "flags", "base", "dictoffset"))
         self._strings: dict[int, str] = {}
         self._known: dict[int, Type] = {}
         self._slots: dict[tuple[int, str], int] = {}
 
     def over(self, memory: TargetMemory) -> Objects:
         """Give the same reader over another view of the same memory; strings and types that are known stay known."""
-        other = Objects(memory, self.layout, self.minor, self.types)
+        other = Objects(memory, self.layout, self.minor, self.types, self.lasting)
         other._strings, other._known, other._slots = self._strings, self._known, self._slots
         return other
 
@@ -96,7 +108,9 @@ class Objects:
 
     def string(self, address: int) -> str:
         """Read a str. Raises TargetMemoryError."""
-        found = self.strings([address])[0]
+        found = self._strings.get(address)
+        if found is None:
+            found = self.strings([address])[0]
         if found is None:
             raise UnreadableMemoryError(f"no str at {address:#x}")
         return found
@@ -108,7 +122,9 @@ class Objects:
     def strings(self, addresses: Sequence[int]) -> list[str | None]:
         """Read many str; None where none is. Raises TargetMemoryError for what ends every read."""
         known = self._strings
-        wanted = list(dict.fromkeys(address for address in addresses if address not in known))
+        wanted = [address for address in dict.fromkeys(addresses) if address not in known]
+        if not wanted:
+            return [known[address] for address in addresses]
         guesses = self.memory.read_many([(address, _STRING_GUESS) for address in wanted])
         rest: list[tuple[int, int, int, str]] = []
         for address, guess in zip(wanted, guesses, strict=True):
@@ -195,19 +211,16 @@ class Objects:
         found = self._known.get(address)
         if found is not None:
             return found
-        layout = self.layout
-        data = self.memory.read(address, layout["type.dictoffset"] + 8)
-        name_at, basicsize, flags, base, dictoffset = (
-            _WORD.unpack_from(data, layout[f"type.{key}"])[0]
-            for key in ("name", "basicsize", "flags", "base", "dictoffset")
-        )
-        raw = self.memory.read_up_to(name_at, _TYPE_NAME)
+        memory = self.lasting
+        data = memory.read(address, self._type_places[-1] + 8)
+        name_at, basicsize, flags, base, dictoffset = (_WORD.unpack_from(data, at)[0] for at in self._type_places)
+        raw = memory.read_up_to(name_at, _TYPE_NAME)
         name, end, _ = raw.partition(b"\0")
         if not end and len(raw) < _TYPE_NAME:
-            name, end, _ = self.memory.read(name_at, _TYPE_NAME).partition(b"\0")
+            name, end, _ = memory.read(name_at, _TYPE_NAME).partition(b"\0")
         if not end or not name or basicsize > 1 << 20:
             raise UnreadableMemoryError(f"no type at {address:#x}")
-        keys = self.memory.word(address + layout["type.keys"]) if flags & _HEAP_TYPE else 0
+        keys = memory.word(address + self.layout["type.keys"]) if flags & _HEAP_TYPE else 0
         found = self._known[address] = Type(
             name=escape(name.rpartition(b".")[2], _TYPE_NAME),
             flags=flags,
@@ -233,6 +246,15 @@ class Objects:
     def mapping(self, address: int) -> dict[str, int]:
         """Read a dict: the values' addresses by those of its keys that are str. Raises TargetMemoryError."""
         return self._named(self._dict_entries(address))
+
+    def members(self, address: int, names: Collection[str]) -> dict[str, int]:
+        """Read some members of a dict with keys that are str: those of these names. Raises TargetMemoryError."""
+        entries = self._dict_entries(address)
+        # Of most keys nothing but the length need be read.
+        lengths = {len(name).to_bytes(8, "little") for name in names}
+        told = self.memory.read_many([(key + 16, 8) for key, _ in entries])
+        found = self._named([entry for entry, length in zip(entries, told, strict=True) if length in lengths])
+        return {name: value for name, value in found.items() if name in names}
 
     def dict_items(self, address: int) -> list[tuple[int, int]]:
         """Read a dict: addresses of keys and values. Raises TargetMemoryError."""

@@ -20,8 +20,10 @@ from freezeframe.agentd.host.text import escape
 # Names of headers that carry an id, the first that is there counts.
 _ID_HEADERS = (b"x-request-id", b"x-correlation-id", b"x-trace-id", b"request-id", b"traceparent")
 # Locals that lead on, and those in which an engine keeps the id that it gave.
-_LEADS = ("scope", "writer", "message")
 _ENGINE_IDS = ("rid", "request_id")
+_TELLING = frozenset({"scope", "writer", *_ENGINE_IDS})
+# Functions of servers that have all of a request.
+_SERVERS = frozenset({"run_asgi", "start"})
 _MAX_ID = 256
 _MAX_PATH = 4096
 _MAX_HEADERS = 256
@@ -83,9 +85,11 @@ class _Search:
     def of(self, task: FoundTask) -> Served:
         served = _NOTHING
         for frame in task.frames:
+            function = frame.code.name
             try:
                 names = self._codes.names(frame.code)
-                function = frame.place.function.rpartition(".")[2]
+                if function not in _SERVERS and _TELLING.isdisjoint(names):
+                    continue
                 if function == "run_asgi" and "self" in names:
                     served = inherit(served, self._of_cycle(frame))
                 elif function == "start" and frame.place.file.endswith(_AIOHTTP):

@@ -5,6 +5,7 @@ No file is opened: mount namespaces, deleted and replaced files do not matter.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
 
@@ -106,6 +107,7 @@ class SymbolTable:
         return number
 
 
+@functools.cache
 def _hashed(name: bytes) -> int:
     hashed = 5381
     for byte in name:

@@ -30,6 +30,8 @@ _DEBUG_WORDS = (
     "task.node", "interpreter.size", "interpreter.tasks", "thread.size", "thread.loop", "thread.task", "thread.tasks",
 )  # fmt: skip
 _FIRST_WITH_LISTS = 14
+# Sets of tasks in asyncio.tasks, of one version or another.
+_SETS = ("_all_tasks", "_scheduled_tasks", "_eager_tasks")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _MAX_NAMES = 1 << 20
 
@@ -46,11 +48,10 @@ class TaskSet:
         self._interpreter = interpreter
         self._objects = interpreter.objects
         self._memory = interpreter.memory
-        names = interpreter.module("asyncio.tasks")
-        own = interpreter.module("_asyncio")
-        if not names:
+        if "asyncio.tasks" not in interpreter.modules:
             raise NoAsyncioError("it has not imported asyncio")
-        self._names = names
+        self._names = interpreter.module("asyncio.tasks", *_SETS)
+        own = interpreter.module("_asyncio", "Task")
         self._type = own.get("Task", 0)
         if not self._type:
             raise UnsupportedPythonError("its asyncio is the one without C code, whose tasks are not read")

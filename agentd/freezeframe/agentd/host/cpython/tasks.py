@@ -24,6 +24,7 @@ _MAX_DEPTH = 250
 _MAX_STACK = 4096
 _TRIES = 4
 _WORD = struct.Struct("<Q")
+_INT = struct.Struct("<i")
 _FUTURE_STATES = {0: "pending", 1: "cancelled", 2: "finished"}
 # Frame states, 3.10 to 3.12: created, suspended, executing = -2, -1, 0. From 3.13 on: created, suspended, suspended
 # while it awaits, executing = -3, -2, -1, 0.
@@ -32,6 +33,21 @@ _EXECUTING, _SUSPENDED, _CREATED_313 = 0, -1, -3
 _WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper"})
 _ITERATOR = "FutureIter"
 _TAGS = 3
+# The place of a frame of which too little could be read.
+_NOWHERE = (0, 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stop:
+    """A place at which frames stand, read once for all of them."""
+
+    code: Code
+    offset: int
+    place: Place
+    # Of locals.
+    slots: int
+    # Whether a frame that is suspended there awaits another object; absent until it is asked for.
+    awaits: bool | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +107,12 @@ class TaskWalker:
         self.codes = Codes(interpreter.objects)
         types = interpreter.objects.types
         self._generators = frozenset({types["coroutine"], types["generator"], types["async_generator"]})
+        self._stops: dict[tuple[int, int], _Stop] = {}
+        if self._minor >= 11:
+            base = self._layout["generator.frame"]
+            code, instruction = base + self._layout["frame.code"], base + self._layout["frame.instruction"]
+            # Words of code and instruction of the frame in a coroutine.
+            self._stopped = struct.Struct(f"<{code}xQ{instruction - code - 8}xQ")
         # Tasks whose chain had to be read again, of the last walk.
         self.moved = 0
 
@@ -107,6 +129,8 @@ class TaskWalker:
             bad = {task.address for task in tasks if task.doubt}
             if not bad:
                 break
+            # What was made since is where something else was when its page was read.
+            self._objects.lasting.forget()
             # One that ended meanwhile is no task any more.
             bad_still = bad & set(self._set.addresses())
             again = {task.address: task for task in self._walk(sorted(bad_still), examine)}
@@ -211,37 +235,47 @@ class TaskWalker:
         layout = self._layout
         base = layout["generator.frame"]
         state_at = layout["generator.state"]
-        code_at, instruction_at = base + layout["frame.code"], base + layout["frame.instruction"]
+        locals_at = base + layout["frame.locals"]
         following: list[tuple[FoundTask, int]] = []
         beyond: list[tuple[FoundTask, int]] = []
-        self.codes.read_ahead(
-            _WORD.unpack_from(data, code_at)[0] & ~_TAGS for _, _, data in frames if len(data) >= code_at + 8
-        )
-        for task, address, data in frames:
+        stops, place_of = self._stops, self._stopped.unpack_from
+        places = [place_of(data) if len(data) >= self._stopped.size else _NOWHERE for _, _, data in frames]
+        self.codes.read_ahead(code & ~_TAGS for code, instruction in set(places) - stops.keys())
+        for (task, address, data), place in zip(frames, places, strict=True):
             try:
                 state = struct.unpack_from("<b", data, state_at)[0]
                 if state > _EXECUTING:  # ended
                     task.seen.append((address + state_at, data[state_at : state_at + 1]))
                     continue
-                code = self.codes.code(_WORD.unpack_from(data, code_at)[0] & ~_TAGS)
-                offset = self.codes.offset(code, _WORD.unpack_from(data, instruction_at)[0])
-                task.frames.append(TaskFrame(self.codes.place(code, offset), code, address + base, address))
-                top = 0
-                if self._waits(task, state, code, offset):
-                    top = self._top(address, data)
-                    slots = (top + 8 - address - base - layout["frame.locals"]) >> 3
-                    task.frames[-1].values = slots - len(self.codes.names(code))
-                end = top + 8 - address if 0 < top + 8 - address <= len(data) else base + layout["frame.locals"]
-                task.seen.append((address + 8, data[8:end]))
-                if top and end == top + 8 - address:
-                    following.append((task, _WORD.unpack_from(data, top - address)[0] & ~_TAGS))
-                elif top:
-                    beyond.append((task, top))
+                stop = stops.get(place) or self._stop(place)
+                frame = TaskFrame(stop.place, stop.code, address + base, address)
+                task.frames.append(frame)
+                if not self._waits(task, state, stop):
+                    task.seen.append((address + 8, data[8:locals_at]))
+                    continue
+                count = self._count(address, data)
+                frame.values = count - stop.slots
+                end = locals_at + 8 * count
+                if end <= len(data):
+                    task.seen.append((address + 8, data[8:end]))
+                    following.append((task, _WORD.unpack_from(data, end - 8)[0] & ~_TAGS))
+                else:
+                    task.seen.append((address + 8, data[8:locals_at]))
+                    beyond.append((task, address + end - 8))
             except (UnreadableMemoryError, struct.error, IndexError):
                 task.doubt = "a frame of it could not be read"
         return following + self._tops(beyond)
 
-    def _waits(self, task: FoundTask, state: int, code: Code, offset: int) -> bool:
+    def _stop(self, place: tuple[int, int]) -> _Stop:
+        """Read the place that a frame is at: words of its code and of its instruction."""
+        code = self.codes.code(place[0] & ~_TAGS)
+        offset = self.codes.offset(code, place[1])
+        stop = self._stops[place] = _Stop(
+            code=code, offset=offset, place=self.codes.place(code, offset), slots=len(self.codes.names(code))
+        )
+        return stop
+
+    def _waits(self, task: FoundTask, state: int, stop: _Stop) -> bool:
         """Tell whether a frame awaits something, and note what else it does."""
         if state == _EXECUTING:
             task.executing = True
@@ -252,21 +286,22 @@ class TaskWalker:
         if state != _SUSPENDED:
             task.created = True
             return False
-        return self.codes.awaits(code, offset)
+        if stop.awaits is None:
+            stop.awaits = self.codes.awaits(stop.code, stop.offset)
+        return stop.awaits
 
-    def _top(self, address: int, data: bytes) -> int:
-        """Address of the top of a frame's value stack."""
+    def _count(self, address: int, data: bytes) -> int:
+        """Slots of a frame that are in use: locals, and the values on its stack, of which there is one at least."""
         layout = self._layout
-        base = layout["generator.frame"]
-        slots = address + base + layout["frame.locals"]
+        at = layout["generator.frame"] + layout["frame.top"]
         if self._minor >= 14:
-            (pointer,) = _WORD.unpack_from(data, base + layout["frame.top"])
-            count = (pointer - slots) >> 3
+            start = address + layout["generator.frame"] + layout["frame.locals"]
+            count: int = (_WORD.unpack_from(data, at)[0] - start) >> 3
         else:
-            count = struct.unpack_from("<i", data, base + layout["frame.top"])[0]
+            (count,) = _INT.unpack_from(data, at)
         if not 0 < count < _MAX_STACK:
             raise UnreadableMemoryError(f"the frame at {address:#x} has {count} values")
-        return slots + 8 * (int(count) - 1)
+        return count
 
     def _frames_310(self, frames: Sequence[tuple[FoundTask, int, bytes]]) -> list[tuple[FoundTask, int]]:
         layout = self._layout
@@ -288,11 +323,12 @@ class TaskWalker:
                 state = struct.unpack_from("<b", block, layout["frame.state"])[0]
                 (depth,) = struct.unpack_from("<i", block, layout["frame.depth"])
                 (stack,) = _WORD.unpack_from(block, layout["frame.stack"])
-                code = self.codes.code(_WORD.unpack_from(block, layout["frame.code"])[0])
-                offset = self.codes.offset(code, struct.unpack_from("<i", block, layout["frame.instruction"])[0])
+                (code,) = _WORD.unpack_from(block, layout["frame.code"])
+                (instruction,) = _INT.unpack_from(block, layout["frame.instruction"])
+                stop = self._stops.get((code, instruction)) or self._stop((code, instruction))
                 task.seen.append((frame + 8, block[8:]))
-                task.frames.append(TaskFrame(self.codes.place(code, offset), code, frame, owner))
-                if state <= _EXECUTING and self._waits(task, state, code, offset):
+                task.frames.append(TaskFrame(stop.place, stop.code, frame, owner))
+                if state <= _EXECUTING and self._waits(task, state, stop):
                     if not 0 < depth < _MAX_STACK:
                         raise UnreadableMemoryError(f"the frame at {frame:#x} has {depth} values")  # noqa: TRY301
                     task.frames[-1].values = depth
@@ -330,12 +366,13 @@ class TaskWalker:
     def _check(self, found: Sequence[FoundTask]) -> None:
         """Read everything again, innermost first, and doubt what differs."""
         checked = [task for task in found if not task.doubt]
-        ranges = [(address, len(data)) for task in checked for address, data in reversed(task.seen)]
-        again = iter(self._memory.read_many(ranges))
+        seen = [each for task in checked for each in reversed(task.seen)]
+        again = self._memory.read_many([(address, len(data)) for address, data in seen])
+        before = [data for _, data in seen]
+        end = 0
         for task in checked:
-            # All of its parts are taken, also behind one that differs.
-            differing = [data for _, data in reversed(task.seen) if next(again) != data]
-            if differing:
+            begin, end = end, end + len(task.seen)
+            if again[begin:end] != before[begin:end]:
                 task.doubt = "it went on while it was read"
             elif task.waiter and task.awaited_state and task.waiter != task.awaited:
                 task.doubt = "its innermost frame awaits something else than it does"
