@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import grpc
@@ -159,6 +161,20 @@ def test_a_socket_of_somebody_else_is_refused_unless_trusted() -> None:
         assert script.requests == []
         with connect(target(path), trust_owner=True) as agent:
             agent.capture(service_pb2.CaptureRequest(), 10.0).receive()
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(("uid", "trusted"), [(998, True), (1234, False)])
+def test_a_socket_of_the_account_of_the_service_is_trusted(
+    monkeypatch: pytest.MonkeyPatch, uid: int, trusted: bool
+) -> None:
+    """An account of that name that root did not make for a service is somebody's."""
+    account = pwd.struct_passwd(("freezeframe", "x", uid, uid, "", "/", "/usr/sbin/nologin"))
+    monkeypatch.setattr(pwd, "getpwnam", {"freezeframe": account}.__getitem__)
+    with canned_agent(Script(data=story_bytes())) as path:
+        os.chown(path, uid, uid)
+        with nullcontext() if trusted else pytest.raises(errors.SocketOwnerError):
+            capture(path)
 
 
 AS_NOBODY = """

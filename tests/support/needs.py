@@ -94,6 +94,10 @@ def _sshd() -> str | None:
     return _root()
 
 
+def _systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "no systemd-analyze here: apt install systemd"
+
+
 def _nat() -> str | None:
     path = f"/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
     if shutil.which("iptables", path=path) is None:
@@ -126,6 +130,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "journal": _journal,
     "nat": _nat,
     "sshd": _sshd,
+    "systemd": _systemd,
     "bench": _bench,
     "engines": _engines,
 }

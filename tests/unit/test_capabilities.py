@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_host_that_has_everything(tmp_path: Path) -> None:
     assert [each.name for each in found] == [
         "root", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG", "CAP_SYS_ADMIN",
         "py-spy", "kernel", "tracefs", "BTF", "bcc", "native stacks (libdw)", "journal", "connection tracking",
-        "lockdown",
+        "yama", "lockdown",
     ]  # fmt: skip
     assert {each.state for each in found} == {State.PRESENT}
     assert {each.hint for each in found} == {""}
@@ -91,6 +92,19 @@ def test_a_user_without_anything(tmp_path: Path) -> None:
     assert found["bcc"].hint == "apt install python3-bpfcc, or: dnf install python3-bcc"
 
 
+DROP_INS = "/etc/systemd/system/freezeframe-agentd.service.d"
+RESTART = "sudo systemctl daemon-reload && sudo systemctl restart freezeframe-agentd"
+GRANTS = {
+    name: f"printf '[Service]\\nCapabilityBoundingSet={name}\\nAmbientCapabilities={name}\\n' | "
+    f"sudo install -D -m 644 /dev/stdin {DROP_INS}/{name.lower()}.conf && {RESTART}"
+    for name in ("CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH", "CAP_SYSLOG")
+} | {
+    "CAP_SYS_ADMIN": "sudo install -D -m 644 "
+    f"{sysconfig.get_path('data')}/share/freezeframe/systemd/kernel-stacks.conf "
+    f"{DROP_INS}/kernel-stacks.conf && {RESTART}"
+}
+
+
 @pytest.mark.parametrize(
     ("effective", "absent"),
     [
@@ -106,7 +120,35 @@ def test_each_bit_counts(tmp_path: Path, effective: int, absent: dict[str, State
     assert {each.name: each.state for each in bits if each.state is not State.PRESENT} == absent
     for each in bits:
         if each.name in absent:
-            assert each.hint == f"systemctl edit freezeframe-agentd: AmbientCapabilities={each.name}"
+            assert each.hint == GRANTS[each.name]
+
+
+def test_another_user_with_the_five_capabilities_lacks_nothing(tmp_path: Path) -> None:
+    found = by_name(probe(root=host(tmp_path, effective=WITHOUT_ADMIN), euid=998))
+    assert found["root"].state is State.PRESENT
+    assert found["root"].detail == "runs as uid 998, with the capabilities that it needs"
+    assert by_name(probe(root=str(tmp_path), euid=0))["root"].detail == "runs as root"
+
+
+@pytest.mark.parametrize(
+    ("scope", "detail"), [("0\n", "ptrace_scope 0"), ("2\n", "ptrace_scope 2"), (None, "not in use")]
+)
+def test_yama_that_leaves_it_to_the_capability(tmp_path: Path, scope: str | None, detail: str) -> None:
+    root = host(tmp_path)
+    if scope is not None:
+        (tmp_path / "proc/sys/kernel/yama").mkdir()
+        (tmp_path / "proc/sys/kernel/yama/ptrace_scope").write_text(scope)
+    yama = by_name(probe(root=root))["yama"]
+    assert (yama.state, yama.detail, yama.hint) == (State.PRESENT, detail, "")
+
+
+def test_yama_that_lets_nobody_read_a_process(tmp_path: Path) -> None:
+    root = host(tmp_path)
+    (tmp_path / "proc/sys/kernel/yama").mkdir()
+    (tmp_path / "proc/sys/kernel/yama/ptrace_scope").write_text("3\n")
+    yama = by_name(probe(root=root))["yama"]
+    assert yama.state is State.ABSENT
+    assert yama.hint.startswith("set kernel.yama.ptrace_scope = 2 in /etc/sysctl.d")
 
 
 def test_the_unrelated_bcc_is_told_from_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +175,7 @@ def test_a_kernel_that_does_not_tell_what_it_translates(tmp_path: Path) -> None:
 
 
 def test_this_host_can_be_looked_at() -> None:
-    assert len(probe()) == 16
+    assert len(probe()) == 17
 
 
 def condition(**more: object) -> Condition:

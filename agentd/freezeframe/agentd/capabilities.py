@@ -57,7 +57,10 @@ _BITS = (
 _OPTIONAL = "CAP_SYS_ADMIN"
 # Room for one snapshot of a big host.
 _ROOM_BYTES = 20 * 1024 * 1024
-_UNIT = "systemctl edit freezeframe-agentd: AmbientCapabilities="
+_DROP_INS = "/etc/systemd/system/freezeframe-agentd.service.d"
+_RESTART = "sudo systemctl daemon-reload && sudo systemctl restart freezeframe-agentd"
+# Level of Yama from which nobody may read another process's memory, whatever they hold.
+_YAMA_NOBODY = 3
 
 # Where distributions put python3-bpfcc.
 _DISTRIBUTION = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages", "/usr/lib64/python3/site-packages")
@@ -72,9 +75,10 @@ def probe(
 ) -> tuple[Capability, ...]:
     """Look at the host below `root`. Never raises: what cannot be read is a capability that is LIMITED or ABSENT."""
     euid = os.geteuid() if euid is None else euid
+    bits = _capability_bits(_read(root, "proc/self/status"))
     return (
-        _root(euid),
-        *_capability_bits(_read(root, "proc/self/status")),
+        _root(euid, bits),
+        *bits,
         _py_spy(version),
         _kernel(_read(root, "proc/sys/kernel/osrelease")),
         _tracefs(root),
@@ -83,6 +87,7 @@ def probe(
         _libdw(root),
         _journal(root),
         _conntrack(root),
+        _yama(_read(root, "proc/sys/kernel/yama/ptrace_scope")),
         _lockdown(_read(root, "sys/kernel/security/lockdown")),
     )
 
@@ -140,15 +145,33 @@ def _read(root: str, path: str) -> str | None:
         return None
 
 
-def _root(euid: int) -> Capability:
+def _readable(root: str, path: str) -> bool:
+    """Whether this process can read it; its capabilities count, which access(2) leaves out unless root calls."""
+    return os.access(os.path.join(root, path), os.R_OK, effective_ids=True)
+
+
+def _root(euid: int, bits: Sequence[Capability]) -> Capability:
     if euid == 0:
         return Capability(name="root", state=State.PRESENT, detail="runs as root")
+    if all(each.state is State.PRESENT for each in bits if each.name != _OPTIONAL):
+        return Capability(
+            name="root", state=State.PRESENT, detail=f"runs as uid {euid}, with the capabilities that it needs"
+        )
     return Capability(
         name="root",
         state=State.LIMITED,
         detail=f"runs as uid {euid}: without the capabilities below it sees that user's processes only",
         hint="sudo systemctl start freezeframe-agentd, or: sudo freezeframe snap --embedded",
     )
+
+
+def _grant(name: str) -> str:
+    """Give the command that grants a capability to the service."""
+    if name == _OPTIONAL:
+        file = os.path.join(sysconfig.get_path("data"), "share/freezeframe/systemd/kernel-stacks.conf")
+        return f"sudo install -D -m 644 {file} {_DROP_INS}/kernel-stacks.conf && {_RESTART}"
+    text = f"[Service]\\nCapabilityBoundingSet={name}\\nAmbientCapabilities={name}\\n"
+    return f"printf '{text}' | sudo install -D -m 644 /dev/stdin {_DROP_INS}/{name.lower()}.conf && {_RESTART}"
 
 
 def _capability_bits(status: str | None) -> list[Capability]:
@@ -163,7 +186,7 @@ def _capability_bits(status: str | None) -> list[Capability]:
             found.append(Capability(name=name, state=State.PRESENT))
         else:
             state = State.LIMITED if name == _OPTIONAL else State.ABSENT
-            found.append(Capability(name=name, state=state, detail=f"needed for {what}", hint=f"{_UNIT}{name}"))
+            found.append(Capability(name=name, state=state, detail=f"needed for {what}", hint=_grant(name)))
     return found
 
 
@@ -192,7 +215,7 @@ def _kernel(release: str | None) -> Capability:
 
 def _tracefs(root: str) -> Capability:
     for path in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
-        if os.access(os.path.join(root, path, "events"), os.R_OK):
+        if _readable(root, f"{path}/events"):
             return Capability(name="tracefs", state=State.PRESENT, detail=f"/{path}")
     if os.path.isdir(os.path.join(root, "sys/kernel/tracing")):
         return Capability(
@@ -211,7 +234,7 @@ def _tracefs(root: str) -> Capability:
 
 
 def _btf(root: str) -> Capability:
-    if os.access(os.path.join(root, "sys/kernel/btf/vmlinux"), os.R_OK):
+    if _readable(root, "sys/kernel/btf/vmlinux"):
         return Capability(name="BTF", state=State.PRESENT, detail="/sys/kernel/btf/vmlinux")
     return Capability(
         name="BTF",
@@ -243,18 +266,24 @@ def _journal(root: str) -> Capability:
     for path in ("usr/bin/journalctl", "bin/journalctl"):
         if os.access(os.path.join(root, path), os.X_OK):
             return Capability(name="journal", state=State.PRESENT, detail=f"/{path}")
-    return Capability(name="journal", state=State.LIMITED, detail="no journalctl: logs of units are not read")
+    return Capability(
+        name="journal",
+        state=State.LIMITED,
+        detail="no journalctl: logs of units are not read",
+        hint="apt install systemd, or: dnf install systemd",
+    )
 
 
 def _conntrack(root: str) -> Capability:
     """Look for the table that shows what published ports lead to; a kernel that tracks nothing translates nothing."""
     if os.path.exists(os.path.join(root, "proc/sys/net/netfilter/nf_conntrack_max")):
         path = "proc/self/net/nf_conntrack"
-        if not os.access(os.path.join(root, path), os.R_OK):
+        if not _readable(root, path):
             return Capability(
                 name="connection tracking",
                 state=State.LIMITED,
                 detail=f"/{path} is not there, or not readable: other ends behind published ports are not known",
+                hint="boot a kernel with CONFIG_NF_CONNTRACK_PROCFS; to read it: CAP_DAC_READ_SEARCH",
             )
         return Capability(name="connection tracking", state=State.PRESENT, detail=f"/{path}")
     return Capability(name="connection tracking", state=State.PRESENT, detail="not in use: no address is translated")
@@ -272,6 +301,19 @@ def _libdw(root: str) -> Capability:
         detail="not installed: of each native stack the innermost frame only",
         hint="apt install libdw1, or: dnf install elfutils-libs",
     )
+
+
+def _yama(scope: str | None) -> Capability:
+    """Look at the level of the Yama security module; below 3 CAP_SYS_PTRACE is enough."""
+    level = (scope or "").strip()
+    if level.isdecimal() and int(level) >= _YAMA_NOBODY:
+        return Capability(
+            name="yama",
+            state=State.ABSENT,
+            detail=f"kernel.yama.ptrace_scope is {level}: no stacks, tasks and locks, since nobody may read a process",
+            hint="set kernel.yama.ptrace_scope = 2 in /etc/sysctl.d, then reboot: 3 is not taken back before",
+        )
+    return Capability(name="yama", state=State.PRESENT, detail=f"ptrace_scope {level}" if level else "not in use")
 
 
 def _lockdown(text: str | None) -> Capability:

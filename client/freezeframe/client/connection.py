@@ -20,7 +20,7 @@ import pwd
 import socket
 import stat
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -49,6 +49,9 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 _FRAME_HEAD_BYTES = 9
 _SETTINGS = 4
 _ANSWER_S = 5.0
+_SERVICE_ACCOUNT = "freezeframe"
+# Accounts below are made by root for services: SYS_UID_MAX of distributions.
+_FIRST_USER = 1000
 
 _Reason = service_pb2.ErrorInfo.Reason
 _Code = grpc.StatusCode
@@ -295,7 +298,7 @@ def _check_owner(target: Target, *, trust_owner: bool) -> None:
         ) from error
     if not stat.S_ISSOCK(found.st_mode):
         raise errors.NotAnAgentError(f"connecting to {target.name}: {target.path} is no socket")
-    if found.st_uid not in (0, os.geteuid()) and not trust_owner:
+    if found.st_uid not in (0, os.geteuid(), _service_uid()) and not trust_owner:
         raise errors.SocketOwnerError(
             f"connecting to {target.name}: {target.path} belongs to {_user(found.st_uid)}, neither to root nor to you: "
             "it may be somebody else's program that waits for you",
@@ -350,6 +353,15 @@ def _no_permission(target: Target) -> errors.SocketPermissionError:
         f"{sentence}: it belongs to the group {group}",
         f"join it: sudo usermod -aG {group} {_user(os.geteuid())}, then log in again; or run it with sudo",
     )
+
+
+def _service_uid() -> int:
+    """Give the uid of the account that the agent's package made for it, which is nobody's to log in; else root's."""
+    with suppress(KeyError):
+        account = pwd.getpwnam(_SERVICE_ACCOUNT)
+        if account.pw_uid < _FIRST_USER:
+            return account.pw_uid
+    return 0
 
 
 def _user(uid: int) -> str:

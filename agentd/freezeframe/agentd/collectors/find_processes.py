@@ -58,8 +58,8 @@ def collect(job: Job, host: Host, report: Report) -> None:
             continue
         if process is None:
             continue
-        # A zombie has neither, and some hosts close init even to root: that hides nothing of serving.
-        denied += not process.netns and process.state not in ("Z", "X") and pid != 1 and process.state not in {"Z", "X"}
+        # Some hosts close init even to root: that hides nothing of serving.
+        denied += not process.netns and pid != 1 and _lives(host.proc(pid))
         found.append(process)
         if len(found) == _BATCH:
             report.part(Snapshot(processes=tuple(found)))
@@ -70,6 +70,14 @@ def collect(job: Job, host: Host, report: Report) -> None:
             f"executable and network namespace of {denied} processes are hidden from this user",
             "run the agent as root or grant CAP_SYS_PTRACE",
         )
+
+
+def _lives(directory: str) -> bool:
+    """Whether a process has not ended meanwhile: a zombie has neither executable nor namespace."""
+    try:
+        return procfs.stat(directory).state not in ("Z", "X")
+    except procfs.ProcfsError:
+        return False
 
 
 def read_process(directory: str, now_ms: float) -> Process | None:
