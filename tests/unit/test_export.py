@@ -2,15 +2,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
+import jsonschema
 import pytest
 from google.protobuf import text_format
 
 from freezeframe.client.export import folded, pprof, speedscope, stacks
+from freezeframe.client.export.stacks import Stacks
 from freezeframe.v1 import snapshot_pb2
 
+# From the npm package speedscope 1.25.0 (MIT), as the viewer's own documentation names it.
+SPEEDSCOPE_SCHEMA = Path(__file__).parents[1] / "golden" / "speedscope-file-format-schema.json"
 SNAPSHOT = """
 meta { host: "gpu-07" started_at: "2026-01-02T03:04:05.678Z" }
 processes { pid: 7 title: "sglang::scheduler" }
@@ -98,6 +105,14 @@ def test_speedscope_of_a_profile(snapshots: list[snapshot_pb2.Snapshot]) -> None
     assert names == [["main", "add_one_req"], ["main"]]
 
 
+@pytest.mark.parametrize("chosen", [stacks.instant, stacks.profile])
+def test_speedscope_s_own_schema_takes_it(
+    snapshots: list[snapshot_pb2.Snapshot], chosen: Callable[..., Stacks]
+) -> None:
+    document = json.loads("".join(speedscope.render(chosen(snapshots))))
+    jsonschema.validate(document, json.loads(SPEEDSCOPE_SCHEMA.read_text()))
+
+
 def raw(data: bytes) -> str:
     """The wire without any description of it."""
     command = [sys.executable, "-m", "grpc_tools.protoc", "--decode_raw"]
@@ -123,3 +138,32 @@ def test_pprof_of_a_profile_field_by_field(snapshots: list[snapshot_pb2.Snapshot
         + " 10: 2000000000 11 { 1: 3 2: 4 } 12: 20000000"
     )
     assert raw(data).split() == expected.split()
+
+
+def go_pprof(tmp_path: Path, data: bytes, *options: str) -> str:
+    (tmp_path / "a.pb.gz").write_bytes(data)
+    environment = {**os.environ, "PPROF_TMPDIR": str(tmp_path)}
+    command = ["go", "tool", "pprof", *options, str(tmp_path / "a.pb.gz")]
+    return subprocess.run(command, capture_output=True, check=True, text=True, env=environment).stdout
+
+
+@pytest.mark.needs("go")
+def test_go_s_pprof_reads_a_profile(snapshots: list[snapshot_pb2.Snapshot], tmp_path: Path) -> None:
+    top = go_pprof(tmp_path, pprof.render(stacks.profile(snapshots)), "-top", "-unit=ms").splitlines()
+    assert [" ".join(line.split()) for line in top if not line.startswith("File:")] == [
+        "Type: cpu",
+        "Duration: 2s, Total samples = 1980ms (99.00%)",
+        "Showing nodes accounting for 1980ms, 100% of 1980ms total",
+        "flat flat% sum% cum cum%",
+        "1800ms 90.91% 90.91% 1800ms 90.91% add_one_req",
+        "180ms 9.09% 100% 1980ms 100% main",
+    ]
+
+
+@pytest.mark.needs("go")
+def test_go_s_pprof_reads_an_instant(snapshots: list[snapshot_pb2.Snapshot], tmp_path: Path) -> None:
+    tags = go_pprof(tmp_path, pprof.render(stacks.instant(snapshots)), "-tags")
+    told = [" ".join(line.split()) for line in tags.splitlines()]
+    assert "thread: Total 4.0" in told
+    assert "2.0 (50.00%): task Task-7" in told
+    assert "2.0 (50.00%): sglang::scheduler (pid 7)" in told

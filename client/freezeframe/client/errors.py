@@ -5,6 +5,7 @@ ClientError
 ├── ConfigError             2  a configuration file that cannot be used
 ├── BadRequestError         2  the agent says that the request asks for what cannot be
 ├── McpExtraMissingError    2  the packages of the MCP server are not installed
+├── ExportExtraMissingError 2  the packages of an export are not installed
 ├── RedactMapError          2  a map of a redaction that cannot be read
 ├── NotComparableError      2  two snapshots that have nothing in common
 ├── AgentError              3  no answer from an agent
@@ -69,6 +70,12 @@ class BadRequestError(ClientError):
 
 class McpExtraMissingError(ClientError):
     """The packages of the MCP server are not installed."""
+
+    exit_code = 2
+
+
+class ExportExtraMissingError(ClientError):
+    """The packages of an export are not installed."""
 
     exit_code = 2
 

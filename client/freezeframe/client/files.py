@@ -122,6 +122,22 @@ def write(data: bytes, path: str) -> str:
     return path
 
 
+def write_below(data: bytes, folder: str, name: str) -> None:
+    """Write the file `name`, "FOLDER/FILE", below `folder`; directories that are missing are made. Raises SaveError."""
+    path = os.path.join(folder, name)
+    for directory in (folder, os.path.dirname(path)):
+        if os.path.isdir(directory):
+            continue
+        try:
+            os.makedirs(directory)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SaveError(f"making {directory}: {error.strerror}", "name another folder with -o") from error
+        _hand_over(descriptor)
+        os.close(descriptor)
+    write(data, path)
+
+
 def _hand_over(descriptor: int) -> None:
     """Give the file to who ran sudo: they carry it elsewhere without being root."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")

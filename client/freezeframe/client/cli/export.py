@@ -1,15 +1,23 @@
-"""`freezeframe export`: the stacks of a saved snapshot for the viewers people use; needs no agent."""
+"""`freezeframe export`: a saved snapshot for the viewers and databases people use; needs no agent."""
 
 from __future__ import annotations
 
 import sys
+import typing
+from collections.abc import Sequence
 
 import click
 
 from freezeframe.client.cli.common import OutFile, with_settings
 from freezeframe.client.settings import Settings, complain
 
-FORMATS = ("speedscope", "folded", "pprof")
+if typing.TYPE_CHECKING:
+    from freezeframe.v1 import snapshot_pb2
+
+# Forms of stacks: of a profile, or of one instant.
+STACKS = ("speedscope", "folded", "pprof")
+FORMATS = (*STACKS, "perfetto", "parquet", "otlp")
+_BINARY = ("pprof", "perfetto")
 
 
 @click.command("export")
@@ -19,42 +27,80 @@ FORMATS = ("speedscope", "folded", "pprof")
     "--of",
     "subject",
     type=click.Choice(("profile", "stacks")),
-    help="The profile, or all threads and tasks.  [default: the profile where there is one]",
+    help="Of stacks: the profile, or all threads and tasks.  [default: the profile where there is one]",
 )
 @click.option("-o", "--out", "out", type=OutFile(), metavar="OUT", help="Save there.  [default: stdout]")
 @with_settings
 def command(settings: Settings, file: str, form: str, subject: str | None, out: str | None) -> None:
-    """Write the stacks of a snapshot FILE for speedscope.app, flamegraph.pl or pprof.
+    """Write a snapshot FILE for other programs.
 
-    They are all threads and asyncio tasks at the instant of the capture, or what `snap --profile` sampled.
+    Stacks of all threads and asyncio tasks, or what `snap --profile` sampled: speedscope.app (speedscope),
+    flamegraph.pl (folded), pprof.
+
+    The whole: ui.perfetto.dev (perfetto). Tables in the folder OUT, where many snapshots add up, for DuckDB, Spark and
+    Trino (parquet; needs pip install 'freezeframe[export]'). The verdict as an OpenTelemetry log in JSON (otlp).
     """
-    if form == "pprof" and out is None and sys.stdout.isatty():
-        raise click.UsageError("pprof's form is binary: name a file with -o, or use a pipe")
+    if subject and form not in STACKS:
+        raise click.UsageError(f"--of chooses stacks: {form} has everything")
+    if form == "parquet" and out is None:
+        raise click.UsageError("parquet's form is a folder of files: name it with -o")
+    if form in _BINARY and out is None and sys.stdout.isatty():
+        raise click.UsageError(f"{form}'s form is binary: name a file with -o, or use a pipe")
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
-    from freezeframe.client.errors import NothingToExportError  # noqa: PLC0415
-    from freezeframe.client.export import folded, pprof, speedscope, stacks  # noqa: PLC0415
     from freezeframe.client.settings import emit_bytes  # noqa: PLC0415
 
     opened = files.load(file)
-    has_profile = any(snapshot.profile for snapshot in opened.snapshots)
+    if form == "parquet" and out is not None:
+        _write_tables(settings, opened.snapshots, out)
+    else:
+        data = _stacks(file, opened.snapshots, form, subject) if form in STACKS else _whole(opened.snapshots, form)
+        if out is None:
+            emit_bytes([data])
+        else:
+            settings.say(files.write(data, out))
+    for sentence in opened.lost:
+        complain(sentence)
+    if opened.lost:
+        complain(f"Error: {file} is damaged: what is exported is what is whole of it")
+        click.get_current_context().exit(DAMAGED)
+
+
+def _stacks(file: str, snapshots: Sequence[snapshot_pb2.Snapshot], form: str, subject: str | None) -> bytes:
+    from freezeframe.client.errors import NothingToExportError  # noqa: PLC0415
+    from freezeframe.client.export import folded, pprof, speedscope, stacks  # noqa: PLC0415
+
+    has_profile = any(snapshot.profile for snapshot in snapshots)
     wanted = subject or ("profile" if has_profile else "stacks")
-    chosen = (stacks.profile if wanted == "profile" else stacks.instant)(opened.snapshots)
+    chosen = (stacks.profile if wanted == "profile" else stacks.instant)(snapshots)
     if not chosen.stacks:
         raise NothingToExportError(
             f"exporting {file}: there is no {'profile' if wanted == 'profile' else 'stack'} in it",
             "freezeframe snap --profile 5" if wanted == "profile" else f"freezeframe show {file} outcomes",
         )
     if form == "pprof":
-        data = pprof.render(chosen)
-    else:
-        data = "".join((speedscope if form == "speedscope" else folded).render(chosen)).encode()
-    if out is None:
-        emit_bytes([data])
-    else:
-        settings.say(files.write(data, out))
-    for sentence in opened.lost:
-        complain(sentence)
-    if opened.lost:
-        complain(f"Error: {file} is damaged: what is exported is what is whole of it")
-        click.get_current_context().exit(DAMAGED)
+        return pprof.render(chosen)
+    return "".join((speedscope if form == "speedscope" else folded).render(chosen)).encode()
+
+
+def _whole(snapshots: Sequence[snapshot_pb2.Snapshot], form: str) -> bytes:
+    from freezeframe.client.export import otlp, perfetto  # noqa: PLC0415
+
+    return perfetto.render(snapshots) if form == "perfetto" else otlp.render(snapshots)
+
+
+def _write_tables(settings: Settings, snapshots: Sequence[snapshot_pb2.Snapshot], folder: str) -> None:
+    from freezeframe.client import files  # noqa: PLC0415
+    from freezeframe.client.errors import ExportExtraMissingError  # noqa: PLC0415
+
+    try:
+        from freezeframe.client.export import parquet  # noqa: PLC0415 - an extra, and slow to import
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+            raise
+        raise ExportExtraMissingError(
+            "writing Parquet needs a package that is not installed: pyarrow", "pip install 'freezeframe[export]'"
+        ) from error
+    for name, data in parquet.render(snapshots):
+        files.write_below(data, folder, name)
+    settings.say(folder)

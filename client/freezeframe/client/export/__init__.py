@@ -1,4 +1,4 @@
-"""Stacks and profiles of a snapshot in the formats of the viewers that people use: functions of a wire message.
+"""A snapshot in the formats of the viewers and databases that people use: functions of a wire message.
 
-One format per file, each from the same list of stacks; nothing here does I/O.
+One format per file, those of stacks from the same list of them; nothing here does I/O.
 """

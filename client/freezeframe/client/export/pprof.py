@@ -9,40 +9,36 @@ import functools
 import gzip
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
+from freezeframe.client.export.described import INT64, MANY, MESSAGE, ONE, STRING, UINT64, Field, message_class
 from freezeframe.client.export.stacks import Frame, Stacks
 from freezeframe.client.render.guard import clean
 
-_INT64, _UINT64, _STRING, _MESSAGE = 3, 4, 9, 11
-_ONE, _MANY = 1, 3
 _PACKAGE = "freezeframe.pprof"
-# Message -> name, number, type, label, message of the field.
-_MESSAGES: dict[str, tuple[tuple[str, int, int, int, str], ...]] = {
-    "ValueType": (("type", 1, _INT64, _ONE, ""), ("unit", 2, _INT64, _ONE, "")),
-    "Label": (("key", 1, _INT64, _ONE, ""), ("str", 2, _INT64, _ONE, ""), ("num", 3, _INT64, _ONE, "")),
+_MESSAGES: dict[str, tuple[Field, ...]] = {
+    "ValueType": (("type", 1, INT64, ONE, ""), ("unit", 2, INT64, ONE, "")),
+    "Label": (("key", 1, INT64, ONE, ""), ("str", 2, INT64, ONE, ""), ("num", 3, INT64, ONE, "")),
     "Sample": (
-        ("location_id", 1, _UINT64, _MANY, ""),
-        ("value", 2, _INT64, _MANY, ""),
-        ("label", 3, _MESSAGE, _MANY, "Label"),
+        ("location_id", 1, UINT64, MANY, ""),
+        ("value", 2, INT64, MANY, ""),
+        ("label", 3, MESSAGE, MANY, "Label"),
     ),
-    "Line": (("function_id", 1, _UINT64, _ONE, ""), ("line", 2, _INT64, _ONE, "")),
-    "Location": (("id", 1, _UINT64, _ONE, ""), ("line", 4, _MESSAGE, _MANY, "Line")),
+    "Line": (("function_id", 1, UINT64, ONE, ""), ("line", 2, INT64, ONE, "")),
+    "Location": (("id", 1, UINT64, ONE, ""), ("line", 4, MESSAGE, MANY, "Line")),
     "Function": (
-        ("id", 1, _UINT64, _ONE, ""),
-        ("name", 2, _INT64, _ONE, ""),
-        ("system_name", 3, _INT64, _ONE, ""),
-        ("filename", 4, _INT64, _ONE, ""),
+        ("id", 1, UINT64, ONE, ""),
+        ("name", 2, INT64, ONE, ""),
+        ("system_name", 3, INT64, ONE, ""),
+        ("filename", 4, INT64, ONE, ""),
     ),
     "Profile": (
-        ("sample_type", 1, _MESSAGE, _MANY, "ValueType"),
-        ("sample", 2, _MESSAGE, _MANY, "Sample"),
-        ("location", 4, _MESSAGE, _MANY, "Location"),
-        ("function", 5, _MESSAGE, _MANY, "Function"),
-        ("string_table", 6, _STRING, _MANY, ""),
-        ("duration_nanos", 10, _INT64, _ONE, ""),
-        ("period_type", 11, _MESSAGE, _ONE, "ValueType"),
-        ("period", 12, _INT64, _ONE, ""),
+        ("sample_type", 1, MESSAGE, MANY, "ValueType"),
+        ("sample", 2, MESSAGE, MANY, "Sample"),
+        ("location", 4, MESSAGE, MANY, "Location"),
+        ("function", 5, MESSAGE, MANY, "Function"),
+        ("string_table", 6, STRING, MANY, ""),
+        ("duration_nanos", 10, INT64, ONE, ""),
+        ("period_type", 11, MESSAGE, ONE, "ValueType"),
+        ("period", 12, INT64, ONE, ""),
     ),
 }
 
@@ -90,14 +86,4 @@ def render(stacks: Stacks) -> bytes:
 
 @functools.cache
 def _profile_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="freezeframe/pprof.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind, label, of in fields:
-            described = message.field.add(name=field, number=number)
-            described.type, described.label = kind, label  # type: ignore[assignment]
-            if of:
-                described.type_name = f".{_PACKAGE}.{of}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Profile"))
+    return message_class(_PACKAGE, "proto3", _MESSAGES, "Profile")

@@ -50,6 +50,19 @@ class Stacks:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """One thread's stack at both looks, outermost frame first."""
+
+    pid: int
+    # 0 when unknown.
+    tid: int
+    name: str
+    first: tuple[Frame, ...]
+    # As far as it is known: of a native stack that changed only that it did; empty with one look.
+    second: tuple[Frame, ...]
+
+
 def instant(snapshots: Sequence[snapshot_pb2.Snapshot]) -> Stacks:
     """All threads and tasks at the first look."""
     found: list[Stack] = []
@@ -83,6 +96,20 @@ def profile(snapshots: Sequence[snapshot_pb2.Snapshot]) -> Stacks:
     return Stacks(stacks=tuple(found), period_ns=period_ns, duration_ns=round(duration_ms * 1e6), name=_name(snapshots))
 
 
+def looks(snapshot: snapshot_pb2.Snapshot) -> list[Looks]:
+    """Every thread of one host that has a stack."""
+    return [
+        Looks(
+            pid=pid,
+            tid=tid,
+            name=name,
+            first=tuple(reversed(_first(native, python))),
+            second=tuple(reversed(_second(native, python))),
+        )
+        for pid, tid, name, native, python in _pairs(snapshot)
+    ]
+
+
 class _Names:
     def __init__(self, snapshot: snapshot_pb2.Snapshot, *, several: bool) -> None:
         self._host = f"{snapshot.meta.host} " if several else ""
@@ -95,16 +122,45 @@ class _Names:
 
 
 def _threads(snapshot: snapshot_pb2.Snapshot, names: _Names) -> Iterable[Stack]:
+    for pid, tid, name, native, python in _pairs(snapshot):
+        yield _stack(names, pid, tid, name, _first(native, python))
+
+
+_Native = stack_pb2.NativeThread | None
+_Python = stack_pb2.PythonThread | None
+
+
+def _pairs(snapshot: snapshot_pb2.Snapshot) -> Iterable[tuple[int, int, str, _Native, _Python]]:
+    """Give each thread that has a stack, native or Python or both: pid, tid, name."""
     python = {(thread.pid, thread.tid): thread for thread in snapshot.python_threads if thread.tid}
     for native in snapshot.native_threads:
         beside = python.pop((native.pid, native.tid), None)
-        frames = [_native_or_python(frame) for frame in merge(native.frames, beside.frames if beside else ())]
-        kernel = [Frame(name=frame, file="[kernel]") for frame in native.kernel_frames]
-        yield _stack(names, native.pid, native.tid, native.name or (beside.name if beside else ""), [*kernel, *frames])
+        yield native.pid, native.tid, native.name or (beside.name if beside else ""), native, beside
     known = {(thread.pid, thread.tid) for thread in snapshot.native_threads}
     for thread in snapshot.python_threads:
         if (thread.pid, thread.tid) not in known:
-            yield _stack(names, thread.pid, thread.tid, thread.name, [_python(frame) for frame in thread.frames])
+            yield thread.pid, thread.tid, thread.name, None, thread
+
+
+def _first(native: _Native, python: _Python) -> list[Frame]:
+    """Its stack, innermost first."""
+    if native is None:
+        return [_python(frame) for frame in python.frames] if python else []
+    frames = merge(native.frames, python.frames if python else ())
+    kernel = [Frame(name=frame, file="[kernel]") for frame in native.kernel_frames]
+    return [*kernel, *(_native_or_python(frame) for frame in frames)]
+
+
+def _second(native: _Native, python: _Python) -> list[Frame]:
+    """Its stack at the second look, as far as it is known; native frames are, where they are the same."""
+    same = [
+        thread.same_at_second_look for thread in (native, python) if thread and thread.HasField("same_at_second_look")
+    ]
+    if same and all(same):
+        return _first(native, python)
+    if python is None or not python.HasField("same_at_second_look"):
+        return []
+    return [_python(frame) for frame in (python.frames if python.same_at_second_look else python.frames_after)]
 
 
 def _tasks(snapshot: snapshot_pb2.Snapshot, names: _Names) -> Iterable[Stack]:
