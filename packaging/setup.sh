@@ -11,7 +11,7 @@ packages="$packages systemd-journal-remote iptables"
 for option in "$@"; do
     case "$option" in
     --test)
-        packages="$packages curl nginx-light openssl openssh-client openssh-server"
+        packages="$packages chromium curl nginx-light openssl openssh-client openssh-server"
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         ;;
     --bench) packages="$packages gdb curl" ;;

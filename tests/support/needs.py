@@ -125,6 +125,12 @@ def _nat() -> str | None:
     return _root() or (None if os.path.exists("/proc/net/nf_conntrack") else "no /proc/net/nf_conntrack in this kernel")
 
 
+def _chromium() -> str | None:
+    if importlib.util.find_spec("playwright") is None:
+        return "no playwright here: make setup"
+    return None if shutil.which("chromium") else "no chromium here: packaging/setup.sh --test"
+
+
 def _bench() -> str | None:
     return None if os.environ.get("FREEZEFRAME_BENCH") else "measured by `make bench` only"
 
@@ -154,6 +160,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "nat": _nat,
     "sshd": _sshd,
     "systemd": _systemd,
+    "chromium": _chromium,
     "bench": _bench,
     "engines": _engines,
 }

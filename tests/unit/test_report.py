@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import re
 import stat
 import tarfile
@@ -98,9 +99,7 @@ def test_a_file_that_is_no_map_is_refused_and_kept(content: str, tmp_path: Path)
     assert owned.read_text() == content
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--no-redact", "--anonymise"), ("-o", "issue.html"), ("-o", "same.md", "--redact-map", "./same.md")]
-)
+@pytest.mark.parametrize("arguments", [("--no-redact", "--anonymise"), ("-o", "same.md", "--redact-map", "./same.md")])
 def test_what_cannot_be_is_a_usage_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert _run(_saved(tmp_path, story()), *arguments).exit_code == 2
     assert os.listdir(tmp_path) == ["some.ffz"]
@@ -177,7 +176,10 @@ def test_a_bundle_holds_the_redacted_snapshot_and_the_digest_of_each_file(tmp_pa
         members = {entry.name: archive.extractfile(entry).read() for entry in archive}
     root = "freezeframe-report"
     assert list(members) == [
-        f"{root}/{name}" for name in ("manifest.json", "issue.md", "snapshot.ffz", "snapshot.json")
+        f"{root}/{name}"
+        for name in (
+            *("manifest.json", "issue.md", "report.html", "snapshot.ffz", "stacks.speedscope.json", "snapshot.json"),
+        )
     ]
     manifest = json.loads(members[f"{root}/manifest.json"])
     assert {each["name"]: each["sha256"] for each in manifest["files"]} == {
@@ -186,6 +188,10 @@ def test_a_bundle_holds_the_redacted_snapshot_and_the_digest_of_each_file(tmp_pa
         if not name.endswith("manifest.json")
     }
     assert manifest["left_out"] == []
+    assert b"ROUTER_DUAL_LEG" in members[f"{root}/report.html"]
+    assert (
+        json.loads(members[f"{root}/stacks.speedscope.json"])["profiles"][0]["name"] == "python harness.py (pid 4242)"
+    )
     (snapshot,) = files.parse(members[f"{root}/snapshot.ffz"], "it").snapshots
     assert re.fullmatch(r"SECRET-\w{10}", snapshot.processes[2].argv[3])
     assert json.loads(members[f"{root}/snapshot.json"])["meta"]["host"] == "gpu-07"
@@ -194,11 +200,21 @@ def test_a_bundle_holds_the_redacted_snapshot_and_the_digest_of_each_file(tmp_pa
 
 
 def test_a_bundle_that_is_too_large_leaves_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = bundle.pack([story()], "issue", "r", "w")
-    assert whole == bundle.pack([story()], "issue", "r", "w")
-    monkeypatch.setattr(bundle, "MOST_BYTES", len(whole))
-    packed = bundle.pack([story()], "issue", "r", "w")
-    assert len(packed) < len(whole)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        manifest = json.loads(archive.extractfile("freezeframe-report/manifest.json").read())
-    assert manifest["left_out"][0]["name"] == "snapshot.json"
+    page = random.Random(1).randbytes(4000)
+    whole = bundle.pack([story()], b"issue", page, "r", "w")
+    assert whole == bundle.pack([story()], b"issue", page, "r", "w")
+    order = ["snapshot.json", "stacks.speedscope.json", "report.html", "snapshot.ffz"]
+    most = len(whole) + 20_000
+    for expected in range(len(order) + 1):
+        monkeypatch.setattr(bundle, "MOST_BYTES", most)
+        packed = bundle.pack([story()], b"issue", page, "r", "w")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            manifest = json.loads(archive.extractfile("freezeframe-report/manifest.json").read())
+        assert [each["name"] for each in manifest["left_out"]] == order[:expected]
+        assert [each["name"] for each in manifest["files"] if each["name"] in order] == [
+            name
+            for name in ("report.html", "snapshot.ffz", "stacks.speedscope.json", "snapshot.json")
+            if name not in order[:expected]
+        ]
+        # A little less than what it took; the manifest says the number too.
+        most = len(packed) + 20_000 - 40

@@ -15,7 +15,14 @@ FORMS = ("sglang", "vllm", "smg", "dynamo")
 
 @click.command("report")
 @click.argument("file", type=click.Path())
-@click.option("-o", "--out", "out", type=OutFile(), metavar="OUT", help="issue.md or bundle.tgz.  [default: stdout]")
+@click.option(
+    "-o",
+    "--out",
+    "out",
+    type=OutFile(),
+    metavar="OUT",
+    help="issue.md, report.html or bundle.tgz.  [default: Markdown on stdout]",
+)
 @click.option("--for", "project", type=click.Choice(FORMS), help="The project whose bug form it fills.")
 @click.option("--no-redact", "raw", is_flag=True, help="Leave secrets in.")
 @click.option(
@@ -34,7 +41,8 @@ def command(
 ) -> None:
     """Write a bug report of a snapshot FILE: Markdown under 60,000 characters, redacted.
 
-    As a .tgz, under 25 MB, it holds the Markdown, the snapshot as JSON and as .ffz, and a manifest with digests.
+    As .html it is one page that opens offline. A .tgz, under 25 MB, holds both, the snapshot as JSON and as .ffz, its
+    stacks for speedscope.app, and a manifest with digests.
 
     A map that is there already is used again: the same secret gets the same token in every report.
     """
@@ -42,14 +50,12 @@ def command(
         raise click.UsageError("--no-redact leaves everything in: it goes with neither --redact-map nor --anonymise")
     if out is not None and owners_map is not None and os.path.abspath(out) == os.path.abspath(owners_map):
         raise click.UsageError(f"{out}: the map stays with you; name another file for the report")
-    if out is not None and out.endswith(".html"):
-        raise click.UsageError(f"{out}: a report is Markdown or a .tgz: name a file such as issue.md")
     from importlib.metadata import version  # noqa: PLC0415 - for a bundle alone
 
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.owners_map import OwnersMap  # noqa: PLC0415
-    from freezeframe.client.report import bundle, issue, outgoing  # noqa: PLC0415
+    from freezeframe.client.report import bundle, issue, outgoing, page  # noqa: PLC0415
     from freezeframe.client.settings import emit  # noqa: PLC0415
 
     opened = files.load(file)
@@ -63,13 +69,21 @@ def command(
         if owners_map is not None:
             # Before the report: a token that nobody can resolve is of no use.
             settings.say(kept.save(owners_map, cleaned.tokens))
-    text = issue.render(snapshots, issue.FORMS[project] if project else issue.PLAIN, remark)
+    form = issue.FORMS[project] if project else issue.PLAIN
     if out is None:
-        emit([text], utf8=True)
+        emit([issue.render(snapshots, form, remark)], utf8=True)
+    elif out.endswith((".html", ".htm")):
+        settings.say(files.write(page.render(snapshots, remark).encode(), out))
     else:
-        data = text.encode("utf-8", "backslashreplace")
+        data = issue.render(snapshots, form, remark).encode("utf-8", "backslashreplace")
         if out.endswith((".tgz", ".tar.gz")):
-            data = bundle.pack(snapshots, text, remark, f"freezeframe {version('freezeframe')}")
+            data = bundle.pack(
+                snapshots,
+                data,
+                page.render(snapshots, remark).encode(),
+                remark,
+                f"freezeframe {version('freezeframe')}",
+            )
         settings.say(files.write(data, out))
     for sentence in opened.lost:
         complain(sentence)

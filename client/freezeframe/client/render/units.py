@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 _SECOND = 1000.0
 _MINUTE = 60 * _SECOND
@@ -10,6 +11,16 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _STEP = 1000.0
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_MAGNITUDES = {
+    **dict.fromkeys(("", "%", "ms"), 1.0),
+    "s": _SECOND,
+    "min": _MINUTE,
+    "h": _HOUR,
+    "d": _DAY,
+    **{unit: _STEP**power for power, unit in enumerate(_UNITS)},
+}
+_NUMBER = r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]\d+)?"
+_AMOUNT = re.compile(rf"({_NUMBER}) ?({'|'.join(filter(None, _MAGNITUDES))}|)(?:/s)?(?: |$)")
 
 
 def age(milliseconds: float) -> str:
@@ -69,6 +80,20 @@ def count(items: int, noun: str) -> str:
     """Say how many: "1 request", "30 requests"."""
     ending = "" if items == 1 else "es" if noun.endswith("s") else "s"
     return f"{items:,} {noun}{ending}"
+
+
+def magnitude(text: str) -> float | None:
+    """Read back what this file says, to compare it with others of its kind; None where `text` is something else."""
+    rest = text.removeprefix("at least ").removeprefix("in ").removesuffix(" ago")
+    total = 0.0
+    at = 0
+    while at < len(rest):
+        amount = _AMOUNT.match(rest, at)
+        if amount is None:
+            return None
+        total += float(amount[1].replace(",", "")) * _MAGNITUDES[amount[2]]
+        at = amount.end()
+    return total if at else None
 
 
 def _clock(milliseconds: float) -> str:

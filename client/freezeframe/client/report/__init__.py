@@ -1,6 +1,6 @@
-"""What leaves the host in a bug report: a snapshot without secrets, laid out as an issue, alone or in an archive.
+"""What leaves the host in a bug report: a snapshot without secrets, as an issue, a page or an archive of both.
 
 `secrets` finds secrets in text (seen through `views`), `redact` and `anonymise` give a snapshot without them and
-without names, `outgoing` does all that is asked, `issue` and `bundle` lay it out. All pure; it may import
-`freezeframe.v1`, `judge.file` and `render`, never the network or an agent.
+without names, `outgoing` does all that is asked, `issue`, `page` and `bundle` lay it out. All pure; it may import
+`freezeframe.v1`, `judge.file`, `render` and `export`, never the network or an agent.
 """

@@ -28,7 +28,7 @@ class SectionKind:
     otherwise: str = ""
 
 
-def empty(kind: SectionKind, snapshot: Snapshot) -> tuple[Block, ...]:
+def empty(kind: SectionKind, snapshot: Snapshot) -> tuple[Paragraph, ...]:
     """Say that a section is empty, which collector would bring it, and how that one ended."""
     nothing = f"This snapshot has nothing under {kind.title}."
     outcomes = {outcome.collector: outcome for outcome in snapshot.outcomes}

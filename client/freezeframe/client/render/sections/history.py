@@ -23,7 +23,7 @@ _ORDER = (
 
 def history(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show a line per series, the whole time squeezed into one line of bars, and when it last was not 0."""
-    series = [each for each in snapshot.history.series if any(0 < value < math.inf for value in each.values)]
+    series = moved(snapshot)
     if not series:
         return ()
     columns = (
@@ -40,19 +40,25 @@ def history(snapshot: Snapshot) -> tuple[Block, ...]:
     rows = tuple(
         (
             each.kind,
-            _of(each, processes),
+            of(each, processes),
             units.number(max(filter(math.isfinite, each.values))),
             optional(each, "last_nonzero_age_ms", lambda value: f"{units.age(value)} ago"),
             _bars(each.values, longest, step),
         )
-        for each in sorted(series, key=lambda each: _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER))
+        for each in series
     )
     interval_ms = snapshot.history.interval_ms
     told = f"{units.age(longest * interval_ms)} before the capture, a bar is {units.age(step * interval_ms)}"
     return (Paragraph(text=told), Table(columns=columns, rows=rows))
 
 
-def _of(series: host_pb2.Series, processes: dict[int, process_pb2.Process]) -> str:
+def moved(snapshot: Snapshot) -> list[host_pb2.Series]:
+    """Give the series that were not 0 all the time, what matters first."""
+    series = [each for each in snapshot.history.series if any(0 < value < math.inf for value in each.values)]
+    return sorted(series, key=lambda each: _ORDER.index(each.kind) if each.kind in _ORDER else len(_ORDER))
+
+
+def of(series: host_pb2.Series, processes: dict[int, process_pb2.Process]) -> str:
     """Name what it is of: "client 99 > router 101", "10.0.0.7 > router 101", "decode 103", "cpu"."""
     names = [_name(getattr(series, field), processes) for field in ("peer_pid", "pid") if series.HasField(field)]
     if series.kind not in {"answer bytes", "answer events", "request bytes", "requests"}:

@@ -62,7 +62,7 @@ def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) 
         return _filled(head, _unseen(snapshot), _about(snapshot))
     return _filled(
         Section(title="", blocks=_head(verdict)),
-        Section(title="", blocks=(*_path(snapshot), *_oldest(snapshot))),
+        Section(title="", blocks=(*_path(snapshot), *oldest(snapshot))),
         _bullets("Evidence", [_evidence(each, snapshot, why=why) for each in verdict.evidence], 1),
         _bullets("Ruled out", [_ruled_out(each, snapshot, why=why) for each in verdict.ruled_out], 2),
         Section(title="Who sent what", blocks=_attribution(verdict), priority=3),
@@ -84,13 +84,22 @@ def is_stuck(snapshot: Snapshot) -> bool:
 
 def _head(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
     code = enum_name(verdict, "code")
-    tone = Tone.GOOD if code in CALM else Tone.DOUBT if code in _DOUBTFUL else Tone.BAD
-    holder = pids(verdict.holder_pids) or verdict.holder_address
-    held = f"   {verdict.hop} {holder}".rstrip() if verdict.hop or holder else ""
+    held = f"   {holder(verdict)}" if holder(verdict) else ""
     return (
-        Paragraph(text=f"{code}   {enum_name(verdict, 'confidence').lower()} confidence{held}", tone=tone),
+        Paragraph(text=f"{code}   {enum_name(verdict, 'confidence').lower()} confidence{held}", tone=tone(verdict)),
         Paragraph(text=verdict.summary or "The agent gave no sentence."),
     )
+
+
+def tone(verdict: verdict_pb2.Verdict) -> Tone:
+    """Say whether it accuses, acquits or doubts."""
+    code = enum_name(verdict, "code")
+    return Tone.GOOD if code in CALM else Tone.DOUBT if code in _DOUBTFUL else Tone.BAD
+
+
+def holder(verdict: verdict_pb2.Verdict) -> str:
+    """Name who holds the requests: "router pid 4711"; empty where it is nobody."""
+    return f"{verdict.hop} {pids(verdict.holder_pids) or verdict.holder_address}".strip()
 
 
 def _path(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -98,7 +107,8 @@ def _path(snapshot: Snapshot) -> tuple[Block, ...]:
     return (Path(hops=hops),) if hops else ()
 
 
-def _oldest(snapshot: Snapshot) -> tuple[Block, ...]:
+def oldest(snapshot: Snapshot) -> tuple[Paragraph, ...]:
+    """Say for how long the oldest request has waited."""
     ages = [hop.oldest_age_ms for hop in snapshot.hops if hop.HasField("oldest_age_ms")]
     return (Paragraph(text=f"oldest request: at least {units.long_age(max(ages))}"),) if ages else ()
 
@@ -224,6 +234,11 @@ def commands(snapshot: Snapshot, file: str) -> tuple[str, str]:
 
 
 def _about(snapshot: Snapshot) -> Section:
+    return Section(title="", blocks=(Paragraph(text=about(snapshot), tone=Tone.QUIET),), priority=6)
+
+
+def about(snapshot: Snapshot) -> str:
+    """Say where, when, how and by whom the snapshot was taken."""
     meta = snapshot.meta
     looks = f"two looks {units.age(meta.window_ms)} apart" if meta.window_ms else "one look"
     parts = [
@@ -234,5 +249,4 @@ def _about(snapshot: Snapshot) -> Section:
         f"agent {meta.agent_version or 'unknown'}" + (", started for this capture" if meta.embedded else ""),
         f"note: {meta.note}" if meta.note else "",
     ]
-    text = ", ".join(part for part in parts if part)
-    return Section(title="", blocks=(Paragraph(text=text, tone=Tone.QUIET),), priority=6)
+    return ", ".join(part for part in parts if part)
