@@ -56,6 +56,7 @@ engines: setup .venv-sglang/.ready
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
 bench: setup
 	sh packaging/setup.sh --test --bench
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	FREEZEFRAME_BENCH=1 $(BIN)/python -m pytest -q -s tests/bench
 
 # The recorder under another kernel: that of the distribution, booted under qemu. Minutes: its processor is emulated.

@@ -2,7 +2,7 @@
 # Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
 #
 # setup.sh [--test] [--bench] [--kernels]   --test adds the programs that tests trace, --bench what only tests/bench
-# compares with (gdb), --kernels what boots another kernel (qemu).
+# compares with (gdb, eu-stack), --kernels what boots another kernel (qemu).
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
@@ -14,7 +14,7 @@ for option in "$@"; do
         packages="$packages chromium curl nginx-light openssl openssh-client openssh-server"
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         ;;
-    --bench) packages="$packages gdb curl" ;;
+    --bench) packages="$packages gdb elfutils curl" ;;
     --kernels) packages="$packages qemu-system-x86 busybox-static" ;;
     *)
         echo "setup.sh: unknown option $option" >&2

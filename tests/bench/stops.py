@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,10 @@ _EVENTS = {
     "syscalls/sys_enter_ptrace": "",
 }
 _STOPPED = re.compile(r"\s(?P<at>\d+\.\d+): sched_switch: .*?prev_pid=(?P<tid>\d+) ")
+_SWITCH = re.compile(
+    r"\s(?P<at>\d+\.\d+): sched_switch: .*?prev_pid=(?P<tid>\d+) "
+    r".*?prev_state=(?P<state>\S+) ==> .*?next_pid=(?P<next>\d+)"
+)
 _PTRACE = re.compile(r"-(?P<tid>\d+)\s+\[\d+\] .*?\s(?P<at>\d+\.\d+): sys_ptrace\(")
 
 
@@ -44,22 +48,57 @@ class Meter:
         return [Event(at=float(each["at"]), tid=int(each["tid"])) for each in found]
 
 
+@dataclass(frozen=True)
+class PauseMeter:
+    instance: Path
+
+    def longest_ms(self) -> float:
+        """How long the thread was held that was held longest, all times together, milliseconds."""
+        held: dict[str, float] = {}
+        since: dict[str, float] = {}
+        for each in _SWITCH.finditer((self.instance / "trace").read_text()):
+            at = float(each["at"])
+            if each["next"] in since:
+                held[each["next"]] = held.get(each["next"], 0.0) + at - since.pop(each["next"])
+            if each["state"] in {"T", "t"}:
+                since[each["tid"]] = at
+        return 1000.0 * max(held.values(), default=0.0)
+
+    def clear(self) -> None:
+        (self.instance / "trace").write_text("")
+
+
 @contextlib.contextmanager
 def stop_meter() -> Iterator[Meter]:
     """Watch the whole machine; needs("kernel")."""
+    with _tracing("stops", _EVENTS) as instance:
+        yield Meter(instance)
+
+
+@contextlib.contextmanager
+def pause_meter(tids: Iterable[int]) -> Iterator[PauseMeter]:
+    """Watch these threads: from when each is stopped or traced until it runs again; needs("kernel")."""
+    with _tracing("pauses", {"sched/sched_switch": ""}, tids) as instance:
+        yield PauseMeter(instance)
+
+
+@contextlib.contextmanager
+def _tracing(name: str, events: Mapping[str, str], tids: Iterable[int] = ()) -> Iterator[Path]:
+    """An instance of the kernel's tracing with some events, each with a condition, of some threads, else of all."""
     if not (_TRACING / "instances").is_dir():
         os.system(f"mount -t tracefs tracefs {_TRACING}")
-    instance = _TRACING / "instances" / f"freezeframe-bench-{os.getpid()}"
+    instance = _TRACING / "instances" / f"freezeframe-bench-{name}-{os.getpid()}"
     instance.mkdir()
     try:
         (instance / "trace_clock").write_text("mono")
         (instance / "buffer_size_kb").write_text("16384")
-        for event, condition in _EVENTS.items():
+        (instance / "set_event_pid").write_text(" ".join(map(str, tids)))
+        for event, condition in events.items():
             if condition:
                 (instance / "events" / event / "filter").write_text(condition)
             (instance / "events" / event / "enable").write_text("1")
-        yield Meter(instance)
-        for event in _EVENTS:
+        yield instance
+        for event in events:
             (instance / "events" / event / "enable").write_text("0")
     finally:
         instance.rmdir()

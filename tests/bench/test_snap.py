@@ -5,6 +5,7 @@ What either stops of the bed is measured by the kernel's tracing meanwhile.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.bed.bed import Bed
+from tests.bench.gdb import GDB
 from tests.bench.results import record
 from tests.bench.stops import Event, stop_meter
 from tests.support.command import freezeframe
@@ -74,3 +76,36 @@ def test_snap_is_faster_than_the_quick_script(tmp_path: Path) -> None:
     assert (stopped, traced) == (0, 0)
     # The meter sees: whoever attaches stops every thread.
     assert within(stops, theirs, tids) >= RUNS
+
+
+@pytest.mark.needs("gdb")
+def test_snap_has_stacks_and_tasks_in_a_tenth_of_what_gdb_takes_for_the_stacks(tmp_path: Path) -> None:
+    with Bed.start(wedge="router-dual-leg") as bed, running_daemon() as agent:
+        bed.wait_wedged(settled=True)
+        pids = set(bed.pids.all())
+        command = ("--output", "json", "snap", "--window", "0", agent.address)
+        snaps = []
+        for _ in range(RUNS):
+            begin = time.perf_counter()
+            done = freezeframe(*command, cwd=tmp_path)
+            snaps.append(1000.0 * (time.perf_counter() - begin))
+            snapshot = json.loads(done.stdout)
+            pids &= {thread["pid"] for thread in snapshot["native_threads"] if thread["frames"]}
+            assert pids & {task["pid"] for task in snapshot["asyncio_tasks"]}
+        assert {bed.pids.router, *(engine.http for engine in bed.pids.engines.values())} <= pids
+        gdb = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            for pid in pids:
+                subprocess.run(
+                    [*GDB, str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=60
+                )
+            gdb.append(1000.0 * (time.perf_counter() - begin))
+    ours, theirs = statistics.median(snaps), statistics.median(gdb)
+    record(
+        "snap --window 0 with native stacks and asyncio tasks", f"{ours:.0f} ms", "<= 1000 ms, gdb 10 times",
+        f"median of {RUNS}; gdb of the same {len(pids)} processes, one after the other, without tasks: "
+        f"{theirs:.0f} ms, {theirs / ours:.1f} times",
+    )  # fmt: skip
+    assert ours <= 1000.0
+    assert theirs >= 10.0 * ours

@@ -1,73 +1,23 @@
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from freezeframe.agentd.collectors.snapshot_native_stacks import SNAPSHOT_NATIVE_STACKS
 from freezeframe.agentd.host import Host, procfs
 from freezeframe.agentd.host.native import libdw, look, task_iterator
-from freezeframe.agentd.host.native.demangle import demangle
-from freezeframe.judge.model import NativeThread
 from tests.support import report
 from tests.support.children import child
 from tests.support.compiled import c_program, rust_program
-from tests.support.gdb import backtraces
-from tests.support.reports import KeptReport
+from tests.support.native_stacks import OF_THE_PROGRAM, functions, resting, stacks_of, waits
 
 pytestmark = pytest.mark.needs("bpf", "gcc")
-
-# wait: the frames above run, middle included, innermost first, without those of libc.
-OF_THE_PROGRAM = {
-    "mutex": ["wait_mutex"],
-    "cond": ["wait_cond"],
-    "sem": ["wait_sem"],
-    "read": ["wait_read"],
-    "sleep": ["wait_sleep"],
-    "recurse": ["wait_recurse"] * 21,
-    "vfork": ["wait_vfork"],
-    "alarm": ["on_signal", "wait_alarm"],
-}
-
-
-@contextlib.contextmanager
-def waits(*what: str, command: str = "", **options: object) -> Iterator[tuple[int, dict[str, int]]]:
-    """The C program, with its pid and the tid of each wait."""
-    with child(command or c_program("waits"), *what, ready=False, **options) as process:
-        line = process.stdout.readline().split()
-        assert line[:1] == [b"ready"]
-        tids = [int(number) for number in line[1:]]
-        resting(process.pid, [process.pid, *(tids if not {"spin", "churn"} & set(what) else [])])
-        yield process.pid, dict(zip(what, tids, strict=True))
-
-
-def resting(pid: int, tids: list[int]) -> None:
-    """Wait until threads sleep where they are to stay."""
-
-    def rests(tid: int) -> bool:
-        thread = f"/proc/{pid}/task/{tid}"
-        call = procfs.syscall(thread, os.uname().machine)
-        return procfs.stat(thread).state in "SDT" and call.name not in {"write", "running", "munmap", "mprotect"}
-
-    for tid in tids:
-        report.until(lambda tid=tid: rests(tid))
-
-
-def stacks_of(pid: int, **options: object) -> tuple[dict[int, NativeThread], KeptReport]:
-    kept = report.run(SNAPSHOT_NATIVE_STACKS, [report.target(pid)], **options)
-    return {thread.tid: thread for thread in kept.gathered.records("native_threads")}, kept
-
-
-def functions(thread: NativeThread, module: str) -> list[str]:
-    return [frame.function for frame in thread.frames if frame.module.startswith(module)]
 
 
 def test_unwind_tables_in_compressed_debug_sections() -> None:
@@ -97,47 +47,6 @@ def test_every_wait_of_c_and_what_it_waits_for() -> None:
     assert said["sleep"] == "clock_nanosleep, timeout 100000.0 s"
     assert said["vfork"] == "vfork"
     assert threads[pid].wait == "pause"
-
-
-@pytest.mark.needs("gdb")
-def test_the_same_frames_as_gdb() -> None:
-    # gdb itself hangs on the parent of a vfork.
-    with waits(*OF_THE_PROGRAM.keys() - {"vfork"}) as (pid, _):
-        threads, _kept = stacks_of(pid)
-        assert_as_gdb(pid, threads)
-
-
-def assert_as_gdb(pid: int, threads: dict[int, NativeThread]) -> int:
-    """Compare every sound stack with gdb's, frame by frame; gives the number of frames compared."""
-    compared = 0
-    theirs = backtraces(pid)
-    for tid, thread in threads.items():
-        if thread.doubt:
-            continue
-        ours = [plain(frame.function) for frame in thread.frames]
-        named = [plain(name) for _, name in theirs[tid]]
-        assert len(ours) == len(named), tid
-        for mine, gdb in zip(ours, named, strict=True):
-            # "": gdb knows less. The linker folds equal functions, so that one address has several names.
-            assert mine == gdb or not gdb or gdb in folded(pid, mine), tid
-        compared += len(ours)
-    return compared
-
-
-def folded(pid: int, name: str) -> set[str]:
-    """Other names of the functions that start where one of this name does, by the program's own symbols."""
-    said = subprocess.run(["nm", f"/proc/{pid}/exe"], capture_output=True, text=True, check=True).stdout
-    names: dict[str, set[str]] = {}
-    for line in said.splitlines():
-        address, _, mangled = line.rpartition(" ")
-        names.setdefault(address[:16], set()).add(plain(demangle(mangled.encode())))
-    return set().union(*(each for each in names.values() if name in each))
-
-
-def plain(name: str) -> str:
-    """A name without what tells names of one function apart: hash and clone suffixes, libc's own prefixes."""
-    name = re.sub(r"\[[0-9a-f]{8,16}\]|::h[0-9a-f]{16}$|@@?[A-Z].*$| \[clone .*\]$", "", name)
-    return re.sub(r"^(__GI_|__libc_(?!start)|__new_|__)+", "", name)
 
 
 def test_a_stopped_process() -> None:
@@ -288,60 +197,6 @@ def test_stripped_rust_has_the_same_depth() -> None:
             depths.append({thread.name: len(thread.frames) for thread in threads.values() if thread.name[:1] == "w"})
     assert depths[0] == depths[1]
     assert len(depths[0]) == 64
-
-
-@pytest.mark.needs("rustc", "gdb")
-def test_rust_as_gdb_has_it() -> None:
-    with child(rust_program("parked", "-C", "symbol-mangling-version=v0"), "18") as process:
-        resting(process.pid, procfs.tids(f"/proc/{process.pid}"))
-        threads, _ = stacks_of(process.pid)
-        assert assert_as_gdb(process.pid, threads) > 500
-
-
-ROUTERS = {
-    # Both take what a router is told; each is a Python program with 90 MB of Rust, smg's with the newer mangling.
-    "sglang-router": ("-m", "sglang_router.launch_router"),
-    "smg": ("-m", "smg.launch_router"),
-}
-
-
-@pytest.mark.needs("e2e", "gdb")
-@pytest.mark.parametrize("name", ROUTERS)
-def test_a_real_router_as_gdb_has_it(name: str) -> None:
-    ports = [str(free_port()), "--prometheus-port", str(free_port())]
-    command = [sys.executable, *ROUTERS[name], "--host", "127.0.0.1", "--port", *ports]
-    command += ["--worker-urls", "http://127.0.0.1:9", "--worker-startup-timeout-secs", "1000"]
-    router = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        report.until(lambda: len(procfs.tids(f"/proc/{router.pid}")) >= 3 + CPUS, seconds=60)
-
-        def same() -> bool:
-            # Its threads wake up now and then: both witnesses must have met the same waits.
-            threads, _ = stacks_of(router.pid)
-            sound = [thread for thread in threads.values() if not thread.doubt]
-            theirs = backtraces(router.pid)
-            if any(len(theirs[thread.tid]) != len(thread.frames) for thread in sound) or len(sound) < 2 + CPUS:
-                return False
-            pairs = [
-                (plain(frame.function), plain(name))
-                for thread in sound
-                for frame, (_, name) in zip(thread.frames, theirs[thread.tid], strict=True)
-            ]
-            return len(pairs) > 50 and all(mine == gdb or not gdb for mine, gdb in pairs)
-
-        report.until(same, seconds=60)
-    finally:
-        router.kill()
-        router.wait(20)
-
-
-CPUS = len(os.sched_getaffinity(0))
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_of_very_many_threads_the_innermost_frames_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

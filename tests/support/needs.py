@@ -92,6 +92,10 @@ def _gdb() -> str | None:
     return _root() or (None if shutil.which("gdb") else "no gdb here: packaging/setup.sh --bench")
 
 
+def _eu_stack() -> str | None:
+    return _root() or (None if shutil.which("eu-stack") else "no eu-stack here: packaging/setup.sh --bench")
+
+
 def _strace() -> str | None:
     return _root() or (None if shutil.which("strace") else "no strace here")
 
@@ -154,6 +158,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "libpython": _libpython,
     "rustc": _rustc,
     "gdb": _gdb,
+    "eu-stack": _eu_stack,
     "strace": _strace,
     "bpf": _bpf,
     "journal": _journal,
