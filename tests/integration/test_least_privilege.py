@@ -109,6 +109,7 @@ def test_every_collector_is_ok_but_for_kernel_stacks(agent: Daemon, tmp_path: Pa
     assert {"snapshot_sockets", "trace_requests", "trace_futex", "read_gauges", "read_logs"} <= set(found)
     assert {each["pid"] for each in snapshot["python_threads"]} >= {decode.http, decode.scheduler}
     assert decode.http in {each["pid"] for each in snapshot["asyncio_tasks"]}
+    assert snapshot["verdict"]["code"] == "ROUTER_DUAL_LEG"
 
 
 def test_sockets_of_another_network_namespace_are_seen_in_part(agent: Daemon, tmp_path: Path) -> None:

@@ -46,20 +46,19 @@ def healthy(address: str, timeout_s: float = 1.0) -> bool:
 
 
 @contextlib.contextmanager
-def running_daemon(
-    *arguments: str, without: Sequence[str] = (), nobody_with: Sequence[str] = ()
-) -> Iterator[Daemon]:
+def running_daemon(*arguments: str, without: Sequence[str] = (), nobody_with: Sequence[str] = ()) -> Iterator[Daemon]:
     """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check.
 
     `without` are capabilities that it is not to have, as setpriv spells them ("sys_admin"). With `nobody_with` it runs
-    as nobody with these alone, in a mount namespace of its own, as the unit starts it.
+    as nobody with these alone, in a mount namespace of its own with tracefs, as the unit starts it.
     """
     dropped = ",".join(f"-{each}" for each in without)
     setpriv = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"] if without else []
     if nobody_with:
         alone = ",".join(["-all", *(f"+{each}" for each in nobody_with)])
         setpriv = [
-            "unshare", "--mount", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
+            "unshare", "--mount", "sh", "-c", 'mount -t tracefs tracefs /sys/kernel/tracing; exec "$@"', "sh",
+            "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs",
             f"--inh-caps={alone}", f"--ambient-caps={alone}", f"--bounding-set={alone}",
         ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="freezeframe-test-") as name:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from freezeframe.judge.model import Confidence, Lock, Process, Verdict, Waiter
+from freezeframe.judge.model import Confidence, Lock, Outcome, Process, Verdict, Waiter
 from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Engine, Scene
 
@@ -80,6 +80,15 @@ def test_a_stopped_engine_whose_state_is_unknown_is_not_accused_of_something_els
     scene.unaccepted(router, engine, 14, age_ms=5_000)
     scene.lose("snapshot_processes")
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_hidden_kernel_stacks_say_nothing_of_states():
+    scene, _, router, engine = stuck()
+    scene.unaccepted(router, engine, 14, age_ms=5_000)
+    scene.outcomes["snapshot_processes"] = Outcome(
+        collector="snapshot_processes", status=Outcome.Status.PARTIAL, detail="kernel stacks of 27 threads are hidden"
+    )
+    assert scene.verdict().code is Code.ENGINE_NOT_ACCEPTING
 
 
 @pytest.mark.parametrize("how", [{"state": "Z"}, {"exited": True}])

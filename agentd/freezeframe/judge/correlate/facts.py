@@ -297,6 +297,14 @@ class Facts:
         # PARTIAL without pids means that something is missing that belongs to no single target.
         return bool(outcome.pids_missed) and not set(pids) & set(outcome.pids_missed)
 
+    def looked_at(self, collector: str, pids: tuple[int, ...]) -> bool:
+        """Whether a collector finished with each of these pids, even if it could not see all that it looks for."""
+        outcome = self.outcomes.get(collector)
+        if outcome is None:
+            return True
+        brought = outcome.status in {Outcome.Status.OK, Outcome.Status.PARTIAL}
+        return brought and not set(pids) & set(outcome.pids_missed)
+
     def to_server(self, *pids: int) -> tuple[Connection, ...]:
         """Connections that these processes serve."""
         return self._at(self._served, pids)
