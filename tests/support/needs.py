@@ -64,6 +64,13 @@ def _go() -> str | None:
     return None if shutil.which("go") else "no go tool pprof here: apt install golang-go"
 
 
+def _s3() -> str | None:
+    for module, extra in (("obstore", "'freezeframe[copy]'"), ("moto", "'moto[s3]' flask flask-cors")):
+        if importlib.util.find_spec(module) is None:
+            return f"no {module} here: pip install {extra}"
+    return None
+
+
 def _fuse() -> str | None:
     return _root() or (None if os.path.exists("/dev/fuse") else "no /dev/fuse here")
 
@@ -153,6 +160,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "parquet": _parquet,
     "trace_processor": _trace_processor,
     "go": _go,
+    "s3": _s3,
     "gcc": _gcc,
     "qemu": _qemu,
     "libpython": _libpython,

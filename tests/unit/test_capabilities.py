@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from freezeframe.agentd.capabilities import Capability, State, probe, store
+from freezeframe.agentd.capabilities import Capability, State, copies, probe, store
 from freezeframe.agentd.config import StoreLimits
 from freezeframe.agentd.errors import StoreFailedError
-from freezeframe.agentd.store import Condition
+from freezeframe.agentd.store import Condition, Copying
 
 FULL = (1 << 41) - 1
 
@@ -207,3 +207,14 @@ WHOLE = "12 of 200 snapshots, 34 of 2048 MiB, 1 pinned"
 )  # fmt: skip
 def test_the_store(found: Condition | StoreFailedError, state: State, detail: str, hint: str) -> None:
     assert store(found, StoreLimits()) == Capability(name="store", state=state, detail=detail, hint=hint)
+
+
+def test_copies_are_told_as_they_fare() -> None:
+    fine = copies(Copying(copied=3, waiting=0, failure=None), "s3://b")
+    assert (fine.name, fine.state, fine.hint) == ("copy", State.PRESENT, "")
+    assert fine.detail == "0 to copy to s3://b, 3 copied since the agent began"
+    failed = copies(Copying(copied=3, waiting=2, failure=StoreFailedError("no", "mend")), "s3://b")
+    assert (failed.state, failed.hint) == (State.LIMITED, "mend")
+    assert failed.detail == "no; 2 to copy to s3://b, 3 copied since the agent began"
+    without = copies(StoreFailedError("obstore is not installed", "pip"), "s3://b")
+    assert (without.state, without.detail, without.hint) == (State.ABSENT, "obstore is not installed", "pip")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from freezeframe.agentd.errors import (
 from freezeframe.agentd.store import LATEST, Store
 from freezeframe.agentd.store.directory import Directory
 from freezeframe.judge import file
-from tests.support.filled import canned_snapshot
+from tests.support.filled import canned_snapshot, filled_snapshot
 
 DATA = file.write([canned_snapshot()], "w")
 
@@ -303,3 +304,35 @@ async def test_calls_at_once_do_not_mix(tmp_path: Path) -> None:
     await asyncio.gather(*(store.put(f"s{number}", DATA) for number in range(20)))
     assert len(await store.kept()) == 5
     store.close()
+
+
+WRITER = """
+import sys
+from freezeframe.agentd.config import StoreLimits
+from freezeframe.agentd.store.directory import Directory
+directory = Directory(sys.argv[1], StoreLimits())
+data = open(sys.argv[2], "rb").read()
+for number in range(1_000_000):
+    directory.put(f"s{number}", data)
+    print(number, flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_files_only(tmp_path: Path) -> None:
+    whole = file.write([filled_snapshot()] * 40, "w")
+    (tmp_path / "whole").write_bytes(whole)
+    path = tmp_path / "s"
+    for kept in range(6):
+        command = [sys.executable, "-c", WRITER, str(path), str(tmp_path / "whole")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            # It is then somewhere in the next one.
+            for _ in range(kept + 1):
+                assert writer.stdout.readline()
+            writer.kill()
+        directory = Directory(str(path), StoreLimits())
+        assert [name for name in os.listdir(path) if not name.endswith(".ffz")] == []
+        condition = directory.check(60)
+        assert (condition.damaged, condition.unchecked) == ((), 0)
+        assert condition.snapshots >= kept + 1
+        directory.close()

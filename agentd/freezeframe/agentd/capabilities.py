@@ -21,7 +21,7 @@ from freezeframe.agentd.config import StoreLimits
 from freezeframe.agentd.errors import AgentError
 from freezeframe.agentd.host import Host, nvml
 from freezeframe.agentd.host.gpu_library import GpuLibraryError, NoGpuLibraryError
-from freezeframe.agentd.store import Condition
+from freezeframe.agentd.store import Condition, Copying
 from freezeframe.judge.model import Outcome
 
 
@@ -135,6 +135,18 @@ def store(condition: Condition | AgentError, limits: StoreLimits) -> Capability:
             name="store", state=State.LIMITED, detail=detail, hint="free space on the disk of the state directory"
         )
     return Capability(name="store", state=State.PRESENT, detail=detail)
+
+
+def copies(copying: Copying | AgentError, to: str) -> Capability:
+    """Say whether kept snapshots get where they are to be copied."""
+    if isinstance(copying, AgentError):
+        return Capability(name="copy", state=State.ABSENT, detail=copying.detail, hint=copying.hint)
+    count = f"{copying.waiting} to copy to {to}, {copying.copied} copied since the agent began"
+    if copying.failure is None:
+        return Capability(name="copy", state=State.PRESENT, detail=count)
+    return Capability(
+        name="copy", state=State.LIMITED, detail=f"{copying.failure.detail}; {count}", hint=copying.failure.hint
+    )
 
 
 def _read(root: str, path: str) -> str | None:

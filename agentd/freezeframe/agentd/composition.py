@@ -22,16 +22,16 @@ from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.collectors import COLLECTORS
 from freezeframe.agentd.collectors.watch_gauges import WATCH_GAUGES
 from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
-from freezeframe.agentd.config import Config
+from freezeframe.agentd.config import Config, Copy
 from freezeframe.agentd.engine import Engine
-from freezeframe.agentd.errors import AgentError, StartError
+from freezeframe.agentd.errors import AgentError, StartError, StoreFailedError
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.past import Past
 from freezeframe.agentd.pidfds import Held
 from freezeframe.agentd.service import Parts
-from freezeframe.agentd.store import Store
+from freezeframe.agentd.store import Copier, Copying, Store
 from freezeframe.agentd.watching import Watching
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge import SCHEMA
@@ -42,6 +42,9 @@ from freezeframe.judge.verdicts import conclude
 # Command lines are learnt before trouble starts: at start, and then so often.
 _WARM_EVERY_S = 60.0
 _ONCE = "--once"
+_NO_COPIER = StoreFailedError(
+    "snapshots are not copied: the package obstore is not installed", "pip install 'freezeframe[agent,copy]'"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         past=past.tell,
     )
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
+    copier = _copier(store, config.copy, logger) if store is not None and config.copy.to else None
     probed = capabilities.probe()
 
     watching = Watching(workers=workers, processes=engine)
@@ -102,9 +106,16 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
         if store is None:
             return found
         try:
-            return (*found, capabilities.store(await store.check(), config.store))
+            found = (*found, capabilities.store(await store.check(), config.store))
         except AgentError as error:
-            return (*found, capabilities.store(error, config.store))
+            found = (*found, capabilities.store(error, config.store))
+        if not config.copy.to:
+            return found
+        try:
+            copying: Copying | AgentError = await copier.state() if copier is not None else _NO_COPIER
+        except AgentError as error:
+            copying = error
+        return (*found, capabilities.copies(copying, config.copy.to))
 
     parts = Parts(
         captures=Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}"),
@@ -122,6 +133,8 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     loop = asyncio.get_running_loop()
     loop.add_reader(control, _introduced, control, workers)
     lasting = [] if once else [_keep_warm(engine, logger), past.run(workers, engine, (WATCH_GAUGES, WATCH_GPUS))]
+    if copier is not None:
+        lasting.append(copier.run())
     tasks = [asyncio.ensure_future(each) for each in lasting]
     try:
         yield _Composed(parts=parts, ready_line=f"ready {config.runtime_dir}/capture.sock" if once else "")
@@ -147,6 +160,20 @@ def _introduced(control: socket.socket, workers: Workers) -> None:
     if not message:
         asyncio.get_running_loop().remove_reader(control)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _copier(store: Store, copy: Copy, logger: Logger) -> Copier | None:
+    """Make what copies; None when its library is not installed."""
+    try:
+        from freezeframe.agentd.store.bucket import Bucket  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if error.name != "obstore":
+            raise
+        logger.warning("copying", error=_NO_COPIER.detail, hint=_NO_COPIER.hint)
+        return None
+    # A copy in a directory is for the agent's user alone, as the store is.
+    os.umask(0o077)
+    return Copier(store, Bucket(copy), logger)
 
 
 async def _keep_warm(engine: Engine, logger: Logger) -> None:

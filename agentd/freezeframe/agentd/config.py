@@ -10,6 +10,9 @@ capture = "freezeframe"
 [capture]
 max_window_s = 30
 
+[copy]                                # of every kept snapshot; pip install 'freezeframe[copy]'
+to = "s3://bucket/prefix"             # credentials: AWS_ACCESS_KEY_ID ... in the environment, or the instance's role
+
 [[roles]]                             # where a role is not found by itself
 role = "router"
 title = "my-router"
@@ -26,6 +29,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from freezeframe.agentd.errors import ConfigError
 from freezeframe.judge.model import Process
@@ -75,6 +79,17 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A copy of every kept snapshot in another place, tried until it is there."""
+
+    # "s3://BUCKET/PREFIX" or "file:///DIRECTORY"; empty = none.
+    to: str = ""
+    # Of what speaks like S3, "https://HOST:PORT"; empty = AWS.
+    endpoint: str = ""
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
     """The always-armed part (eBPF)."""
 
@@ -110,6 +125,7 @@ class Config:
     groups: Groups = Groups()
     capture: CaptureLimits = CaptureLimits()
     store: StoreLimits = StoreLimits()
+    copy: Copy = Copy()
     recorder: Recorder = Recorder()
     roles: tuple[RoleOverride, ...] = ()
 
@@ -219,6 +235,13 @@ def _check(config: Config, source: str) -> None:
         require(getattr(limits, name) <= getattr(limits, f"max_{name}"), f"capture.{name}", f"at most max_{name}")
     require(config.store.max_snapshots >= 1, "store.max_snapshots", "1 or more")
     require(config.store.max_bytes >= 1, "store.max_bytes", "1 or more")
+    to, endpoint = urlsplit(config.copy.to), urlsplit(config.copy.endpoint)
+    place = (to.scheme == "s3" and to.netloc) or (to.scheme == "file" and not to.netloc and to.path.startswith("/"))
+    require(bool(place) or not config.copy.to, "copy.to", "s3://BUCKET/PREFIX or file:///DIRECTORY")
+    served = endpoint.scheme in {"http", "https"} and endpoint.netloc
+    require(bool(served) or not config.copy.endpoint, "copy.endpoint", "https://HOST:PORT or http://HOST:PORT")
+    # This file is printed and read by many.
+    require("@" not in to.netloc + endpoint.netloc, "copy", "without credentials: they belong into the environment")
     roles = [role.name.lower().replace("_", "-") for role in Process.Role if role.value]
     for index, override in enumerate(config.roles):
         require(override.role in roles, f"roles[{index}].role", f"one of {', '.join(roles)}")

@@ -32,6 +32,7 @@ from freezeframe.judge import file
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _SUFFIX = ".ffz"
 _PIN = ".pin"
+_COPIED = ".copied"
 _TEMPORARY = ".tmp"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 # Enough for the manifest of nearly every file in one read.
@@ -96,8 +97,10 @@ class Directory:
                 )
             if stat.S_IMODE(found.st_mode) & 0o077:
                 os.fchmod(self._fd, 0o700)
-            for name in os.listdir(self._fd):
-                if name.endswith(_TEMPORARY):
+            names = set(os.listdir(self._fd))
+            for name in names:
+                alone = name.endswith(_COPIED) and name.removesuffix(_COPIED) + _SUFFIX not in names
+                if alone or name.endswith(_TEMPORARY):
                     os.unlink(name, dir_fd=self._fd)
 
     def close(self) -> None:
@@ -165,7 +168,20 @@ class Directory:
         with _translated(f"deleting {snapshot_id}"):
             if self._find(snapshot_id).pinned:
                 raise SnapshotPinnedError(f"{snapshot_id} is pinned", f"freezeframe pin --unpin {snapshot_id}")
-            os.unlink(snapshot_id + _SUFFIX, dir_fd=self._fd)
+            self._unlink(snapshot_id)
+            os.fsync(self._fd)
+
+    def uncopied(self) -> list[str]:
+        """List the snapshots that `copied` was not called for, oldest first."""
+        with _translated("listing the store"):
+            names = set(os.listdir(self._fd))
+            entries = reversed(self._entries())
+        return [entry.snapshot_id for entry in entries if entry.snapshot_id + _COPIED not in names]
+
+    def copied(self, snapshot_id: str) -> None:
+        """Mark one as copied; one that has gone meanwhile is no error."""
+        with _translated(f"marking {snapshot_id} as copied"), contextlib.suppress(UnknownSnapshotError):
+            self._mark(self._find(snapshot_id).snapshot_id + _COPIED)
             os.fsync(self._fd)
 
     def pin(self, snapshot_id: str, pinned: bool) -> None:
@@ -173,7 +189,7 @@ class Directory:
         with _translated(f"pinning {snapshot_id}" if pinned else f"unpinning {snapshot_id}"):
             self._find(snapshot_id)
             if pinned:
-                os.close(os.open(snapshot_id + _PIN, os.O_CREAT | os.O_WRONLY | _FLAGS, 0o600, dir_fd=self._fd))
+                self._mark(snapshot_id + _PIN)
             else:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(snapshot_id + _PIN, dir_fd=self._fd)
@@ -287,9 +303,17 @@ class Directory:
             if count <= self._limits.max_snapshots and size <= self._limits.max_bytes:
                 return
             if not entry.pinned and entry.snapshot_id != newest:
-                os.unlink(entry.snapshot_id + _SUFFIX, dir_fd=self._fd)
+                self._unlink(entry.snapshot_id)
                 count -= 1
                 size -= entry.size_bytes
+
+    def _mark(self, name: str) -> None:
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY | _FLAGS, 0o600, dir_fd=self._fd))
+
+    def _unlink(self, snapshot_id: str) -> None:
+        os.unlink(snapshot_id + _SUFFIX, dir_fd=self._fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(snapshot_id + _COPIED, dir_fd=self._fd)
 
 
 def _reserve(fd: int, size: int) -> None:

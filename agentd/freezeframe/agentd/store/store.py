@@ -32,10 +32,13 @@ class Store:
         self._timeout_s = timeout_s
         self._directory: Directory | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        # Set by every snapshot that is kept; whoever waits for it clears it.
+        self.kept_one = asyncio.Event()
 
     async def put(self, snapshot_id: str, data: bytes) -> None:
         """Keep a snapshot; the oldest unpinned ones go when there are too many."""
         await self._do(f"keeping {snapshot_id}", lambda: self._opened().put(snapshot_id, data))
+        self.kept_one.set()
 
     async def kept(self, limit: int = 0) -> list[Kept]:
         """List what is kept, newest first, at most `limit` (0 = all)."""
@@ -73,6 +76,14 @@ class Store:
     async def pin(self, snapshot_id: str, *, pinned: bool) -> None:
         """Pin or unpin one. Raises UnknownSnapshotError."""
         await self._do(f"pinning {snapshot_id}", lambda: self._opened().pin(snapshot_id, pinned))
+
+    async def uncopied(self) -> list[str]:
+        """List the snapshots that were not marked as copied, oldest first."""
+        return await self._do("listing the store", lambda: self._opened().uncopied())
+
+    async def copied(self, snapshot_id: str) -> None:
+        """Mark one as copied."""
+        await self._do(f"marking {snapshot_id} as copied", lambda: self._opened().copied(snapshot_id))
 
     async def check(self, limit_s: float = 2.0) -> Condition:
         """Say in what condition the store is; files are read in full for at most `limit_s`."""
