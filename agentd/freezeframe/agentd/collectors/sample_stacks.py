@@ -23,13 +23,14 @@ from dataclasses import dataclass, field
 
 from freezeframe.agentd.collectors.contract import Collector, Report, SkippedError, Tier, UnavailableError
 from freezeframe.agentd.collectors.readable import host_tids, may_be_read
+from freezeframe.agentd.collectors.snapshot_native_stacks import this_machine
 from freezeframe.agentd.host import Host, procfs
 from freezeframe.agentd.host.cpython.frames import Codes, short_path
 from freezeframe.agentd.host.cpython.interpreter import Interpreter, NotPythonError, UnsupportedPythonError, attach
 from freezeframe.agentd.host.cpython.threads import PythonState, StackWalker, threads_of
 from freezeframe.agentd.host.native import libdw
 from freezeframe.agentd.host.native.files import AddressSpace, Files
-from freezeframe.agentd.host.native.machine import MACHINES, Machine
+from freezeframe.agentd.host.native.machine import Machine
 from freezeframe.agentd.host.native.perf_events import PerfError, Sample, Sampler
 from freezeframe.agentd.host.native.samples import Frames, SampledProcess
 from freezeframe.agentd.host.native.symbols import SymbolCache
@@ -106,9 +107,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
     """Hand over a ProfileThread per thread when the time is over."""
     if not job.profile_s:
         raise SkippedError("not asked for: snap --profile SECONDS")
-    machine = MACHINES.get(os.uname().machine)
-    if machine is None:
-        raise UnavailableError(f"no register table for {os.uname().machine}", "x86_64 and aarch64 are supported")
+    machine = this_machine()
     try:
         libdw.load()
     except libdw.LibdwError as error:

@@ -13,18 +13,17 @@ thread did not run in between: waits that are steady stood together at the momen
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
+from freezeframe.agentd.collectors.contract import Collector, Report, Tier
 from freezeframe.agentd.collectors.releasers import SOCKET, Waiting, find_releasers
-from freezeframe.agentd.collectors.snapshot_native_stacks import Looked, Looks
+from freezeframe.agentd.collectors.snapshot_native_stacks import Looked, Looks, this_machine
 from freezeframe.agentd.host import Host, procfs
 from freezeframe.agentd.host.native import futexes
-from freezeframe.agentd.host.native.machine import MACHINES, Machine
+from freezeframe.agentd.host.native.machine import Machine
 from freezeframe.agentd.jobs import Job
 from freezeframe.judge.model import Confidence, Lock, Snapshot, Waiter
 
@@ -52,9 +51,7 @@ class _Process:
 
 def collect(job: Job, host: Host, report: Report) -> None:
     """Look at every wait, then again; hand over Lock records."""
-    machine = MACHINES.get(os.uname().machine)
-    if machine is None:
-        raise UnavailableError(f"no register table for {os.uname().machine}", "x86_64 and aarch64 are supported")
+    machine = this_machine()
     begin = host.clock.monotonic()
     with ExitStack() as stack:
         looks = Looks(job, host, report, machine, stack, for_locks=True)

@@ -41,11 +41,17 @@ _LIMIT_SHARE = 0.8
 _NO_LIBDW = "libdw is not installed: the innermost frame only"
 
 
-def collect(job: Job, host: Host, report: Report) -> None:
-    """Hand over NativeThread records: the first look at once, again after the window with what changed."""
+def this_machine() -> Machine:
+    """Give the machine that freezeframe runs on. Raises UnavailableError where its registers are not known."""
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
         raise UnavailableError(f"no register table for {os.uname().machine}", "x86_64 and aarch64 are supported")
+    return machine
+
+
+def collect(job: Job, host: Host, report: Report) -> None:
+    """Hand over NativeThread records: the first look at once, again after the window with what changed."""
+    machine = this_machine()
     begin = host.clock.monotonic()
     with ExitStack() as stack:
         looks = Looks(job, host, report, machine, stack)
