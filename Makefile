@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check replay e2e engines bench kernels pythons floors proto clean
+.PHONY: setup demo test check replay e2e engines fuzz bench kernels pythons floors proto clean
 
 setup: $(VENV)/.ready
 
@@ -52,6 +52,11 @@ engines: setup .venv-sglang/.ready
 
 .venv-sglang/.ready: tests/engines/setup.sh
 	sh tests/engines/setup.sh
+
+# Every parser of foreign memory and files with 50,000 cases: hours.
+fuzz: setup
+	FREEZEFRAME_REQUIRE=root,bpf,gcc FREEZEFRAME_FUZZ=50000 $(BIN)/python -m pytest -q tests/integration/test_hostile_memory.py \
+	  tests/integration/test_native_fuzz.py $(addprefix tests/unit/test_,native_files.py cpython_code.py futexes.py waits.py perf_events.py)
 
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.
 bench: setup

@@ -1,12 +1,8 @@
-"""The readers of CPython's memory over memory that lies: one real process recorded page by page, then damaged.
-
-FREEZEFRAME_FUZZ is the number of cases of each kind; a few hundred otherwise.
-"""
+"""The readers of CPython's memory over memory that lies: one real process recorded page by page, then damaged."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import struct
 import sys
@@ -15,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host.cpython.frames import Codes
@@ -28,19 +24,16 @@ from freezeframe.agentd.host.cpython.task_set import NoAsyncioError, section_add
 from freezeframe.agentd.host.cpython.threads import StackWalker, threads_of
 from freezeframe.agentd.host.target_memory import TargetMemory, TargetMemoryError
 from tests.support.children import PROGRAMS, child
+from tests.support.fuzz import FUZZ
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.timeout(3600)]
 
-CASES = int(os.environ.get("FREEZEFRAME_FUZZ", "300"))
 PAGE = 4096
 # That the target has, at least.
 TASKS = 20
 MACHINE = "x86_64"
 # What a reader may say of memory that is not what it should be.
 ALLOWED = (TargetMemoryError, UnsupportedPythonError, NotPythonError, NoAsyncioError)
-FUZZ = settings(
-    max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
-)
 
 
 class Recorder(TargetMemory):

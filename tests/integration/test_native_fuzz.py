@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host.native import libdw, look, mappings, task_iterator
@@ -21,8 +21,8 @@ from freezeframe.agentd.host.native.task_iterator import Task
 from freezeframe.agentd.host.target_memory import TargetMemory
 from tests.support.children import child
 from tests.support.compiled import c_program
+from tests.support.fuzz import CASES, FUZZ
 
-EXAMPLES = int(os.environ.get("FREEZEFRAME_EXAMPLES", "200"))
 FRAMES = 200
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="registers of x86-64")
@@ -37,7 +37,7 @@ def space() -> AddressSpace:
     return AddressSpace("/proc/self", Files(SymbolCache(None)), lambda _address, _size: None)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@FUZZ
 @given(st.data())
 def test_no_stack_breaks_unwinding(space: AddressSpace, data: st.DataObject) -> None:
     code = [each for each in space.mappings if each.executable and each.inode]
@@ -100,7 +100,7 @@ def test_no_damaged_file_ends_the_process_that_unwinds(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(mappings, "open_file", open_file)
     with child(program, "recurse", "mutex") as process:
-        for seed in range(EXAMPLES):
+        for seed in range(CASES):
             file.write_bytes(damaged(whole, Random(seed)))
             pid = os.fork()
             if not pid:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host.cpython import code as lines
+from tests.support.fuzz import FUZZ
 
 MINOR = sys.version_info[1]
 
@@ -43,6 +44,7 @@ def test_before_the_first_instruction_it_is_the_first_line() -> None:
     assert lines.line_of(b"", 17, -2, minor=12) == 17
 
 
+@FUZZ
 @given(
     st.binary(max_size=200), st.integers(0, 1 << 30), st.integers(-2, 1 << 24), st.sampled_from([10, 11, 12, 13, 14])
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host.native import futexes
@@ -14,8 +13,8 @@ from freezeframe.agentd.host.native.futexes import Held, classify, holder_by_sta
 from freezeframe.agentd.host.native.machine import AARCH64, X86_64
 from freezeframe.agentd.host.waits import Wait
 from freezeframe.judge.model import Confidence
+from tests.support.fuzz import FUZZ
 
-EXAMPLES = int(os.environ.get("FREEZEFRAME_EXAMPLES", "300"))
 Level = Confidence.Level
 TIDS = {10, 11, 12}
 AT = 0x10000
@@ -153,7 +152,7 @@ def test_where_an_address_occurs() -> None:
     assert futexes.occurs(0x5000, [(0x90000, 0x90020)], read) is None
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@FUZZ
 @given(
     st.sampled_from([[], LOCK, ["take_gil"], ["pthread_rwlock_wrlock"], ["parking_lot::raw_mutex::RawMutex::lock_slow"],
                      ["pthread_join"]]),

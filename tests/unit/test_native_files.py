@@ -9,17 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host import file_locks
 from freezeframe.agentd.host.native import btf, elf, mappings
 from freezeframe.agentd.host.native.demangle import demangle
 from freezeframe.agentd.host.native.symbols import SymbolCache, SymbolTable, build_index
-
-# FREEZEFRAME_EXAMPLES=50000 for the long run.
-EXAMPLES = int(os.environ.get("FREEZEFRAME_EXAMPLES", "300"))
-MANY = settings(max_examples=EXAMPLES, deadline=None)
+from tests.support.fuzz import FUZZ
 
 
 def make_elf(
@@ -114,14 +111,14 @@ def test_the_function_at_an_address() -> None:
     assert {address: names.find(address) for address in expected} == expected
 
 
-@MANY
+@FUZZ
 @given(st.binary(max_size=600))
 @example(make_elf([(b"f", FUNCTION, 1, 0x1500, 16)]))
 def test_no_file_breaks_the_elf_reader(data: bytes) -> None:
     read(memoryview(data))
 
 
-@MANY
+@FUZZ
 @given(st.integers(0, 2000), st.binary(min_size=1, max_size=16), st.integers(0, 1 << 64))
 def test_no_damage_of_a_good_file_breaks_it(at: int, damage: bytes, address: int) -> None:
     good = bytearray(make_elf([(b"f%d" % i, FUNCTION, 1, 0x1000 + 16 * i, 16) for i in range(20)]))
@@ -184,7 +181,7 @@ def test_mappings_and_modules() -> None:
     ]
 
 
-@MANY
+@FUZZ
 @given(st.binary(max_size=400))
 def test_no_text_breaks_the_parsers_of_proc(data: bytes) -> None:
     mappings.modules(mappings.parse(data))
@@ -207,7 +204,7 @@ def test_file_locks() -> None:
     )
 
 
-@MANY
+@FUZZ
 @given(st.binary(max_size=400))
 def test_no_bytes_break_the_btf_reader(data: bytes) -> None:
     for each in (data, struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(data), 0, len(data)) + data):
@@ -240,7 +237,7 @@ def test_demangled(mangled: bytes, expected: str) -> None:
     assert demangle(mangled) == expected
 
 
-@MANY
+@FUZZ
 @given(
     st.one_of(
         st.binary(max_size=200), st.text("_ZNRSILPKE0123456789abcs", max_size=80).map(lambda s: b"_" + s.encode())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from freezeframe.agentd.host.native.machine import AARCH64, X86_64, Machine
 from freezeframe.agentd.host.native.perf_events import Sampler
+from tests.support.fuzz import FUZZ
 
 PAGE, PAGES = 4096, 16
 SAMPLE, LOST = 9, 2
@@ -122,6 +123,7 @@ def test_a_sample_of_no_user_code_and_one_without_stack() -> None:
     assert [each.stack for each in found] == [b""]
 
 
+@FUZZ
 @given(st.binary(max_size=400))
 def test_what_no_kernel_writes_ends_without_a_crash(data: bytes) -> None:
     sampler = Sampler(X86_64, hz=49, stack_bytes=64)

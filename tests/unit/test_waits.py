@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from freezeframe.agentd.host import Clock, waits
 from freezeframe.agentd.host.procfs import Syscall
 from freezeframe.agentd.host.syscalls import SYSCALL_NAMES
+from tests.support.fuzz import FUZZ
 
-EXAMPLES = int(os.environ.get("FREEZEFRAME_EXAMPLES", "300"))
 CLOCK = Clock(monotonic=lambda: 1000.0, wall=lambda: 50_000.0)
 MEMORY = {
     0x1000: struct.pack("<qq", 2, 500_000_000),
@@ -85,7 +84,7 @@ def test_a_running_thread_waits_in_nothing() -> None:
     assert waits.decode(running, "/nonexistent", read, CLOCK) is None
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@FUZZ
 @given(
     st.sampled_from(sorted(set(SYSCALL_NAMES["x86_64"].values()))),
     st.lists(st.integers(0, (1 << 64) - 1), min_size=6, max_size=6),
