@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check replay e2e engines fuzz bench kernels pythons floors proto clean
+.PHONY: setup demo test check replay e2e engines fuzz bench kernels pythons floors proto package package-test lock docs clean
 
 setup: $(VENV)/.ready
 
@@ -74,5 +74,31 @@ pythons floors:
 	sh packaging/setup.sh
 	sh packaging/try_versions.sh $@
 
+# Wheel, sdist, bill of materials and Debian package into dist/, from pinned hashes.
+package: $(VENV)/.package
+	sh packaging/build.sh $(VENV)
+
+# The package in a fresh root with systemd: installed, used, upgraded, purged; the same bytes twice. Root, ten minutes.
+package-test: $(VENV)/.package
+	sh packaging/deb/try.sh $(VENV)
+
+# What the agent's environment is pinned to.
+lock: $(VENV)/.package
+	$(BIN)/uv pip compile --quiet --extra agent --generate-hashes --universal --python-version 3.10 --no-header \
+	  --output-file packaging/requirements.lock pyproject.toml
+
+$(VENV)/.package: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group package
+	touch $@
+
+# The site of the documentation, its reference from the code: build/site.
+docs: $(VENV)/.docs
+	$(BIN)/python docs/reference.py build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/mkdocs.yml
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-*
+	rm -rf $(VENV) .venv-* build dist

@@ -129,6 +129,10 @@ def _systemd() -> str | None:
     return None if shutil.which("systemd-analyze") else "no systemd-analyze here: apt install systemd"
 
 
+def _docs() -> str | None:
+    return None if importlib.util.find_spec("mkdocs") is not None else "no MkDocs here: pip install --group docs"
+
+
 def _nat() -> str | None:
     path = f"/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
     if shutil.which("iptables", path=path) is None:
@@ -173,6 +177,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "nat": _nat,
     "sshd": _sshd,
     "systemd": _systemd,
+    "docs": _docs,
     "chromium": _chromium,
     "bench": _bench,
     "engines": _engines,

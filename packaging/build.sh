@@ -1,0 +1,67 @@
+#!/bin/sh
+# Builds wheel, sdist, software bill of materials and Debian package into dist/; two runs give the same bytes.
+#
+# build.sh VENV [wheel|deb]      VENV holds the build tools (group `package`); default: everything. REVISION is Debian's.
+set -eu
+umask 022
+cd "$(dirname "$0")/.."
+bin="$(cd "$1" && pwd)/bin"
+what="${2:-deb}"
+: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}"
+export SOURCE_DATE_EPOCH
+export LC_ALL=C TZ=UTC
+
+rm -f dist/freezeframe-*
+"$bin/python" -m build --quiet --no-isolation --outdir dist
+[ "$what" = wheel ] && exit 0
+
+version="$("$bin/python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')"
+python=/usr/bin/python3
+root=build/deb
+app="$root/opt/freezeframe"
+rm -rf "$root"
+mkdir -p "$root/DEBIAN" "$app"
+
+# The agent's own environment, from pinned hashes, run by the distribution's Python.
+"$python" -m venv --without-pip "$app"
+pip() { "$bin/python" -m pip --python "$app/bin/python3" install --quiet --no-compile --no-deps "$@"; }
+pip --require-hashes --requirement packaging/requirements.lock
+pip --no-index --find-links dist "freezeframe==$version"
+rm -f "$app"/bin/activate* "$app"/bin/Activate* "$app/lib64"
+rm -rf "$app/include"
+sed -i "1s|^#!.*/bin/python.*|#!/opt/freezeframe/bin/python3|" $(grep -lI '^#!' "$app"/bin/*)
+printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' "$("$python" -c 'import platform; print(platform.python_version())')" \
+    >"$app/pyvenv.cfg"
+# Compiled once, and never written by the agent or by root.
+"$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$app/lib"
+mkdir -p dist
+"$bin/cyclonedx-py" environment --output-reproducible --of JSON --output-file dist/freezeframe-sbom.cdx.json "$app/bin/python3"
+
+install -D -m 644 packaging/systemd/freezeframe-agentd.service "$root/usr/lib/systemd/system/freezeframe-agentd.service"
+install -D -m 644 packaging/systemd/freezeframe.sysusers.conf "$root/usr/lib/sysusers.d/freezeframe.conf"
+install -D -m 644 packaging/config/agentd.toml "$root/etc/freezeframe/agentd.toml"
+mkdir -p "$root/usr/bin"
+ln -s ../../opt/freezeframe/bin/freezeframe ../../opt/freezeframe/bin/freezeframe-agentd "$root/usr/bin/"
+complete() {
+    mkdir -p "$root/$(dirname "$2")"
+    "$bin/freezeframe" completion "$1" >"$root/$2"
+}
+complete bash usr/share/bash-completion/completions/freezeframe
+complete zsh usr/share/zsh/vendor-completions/_freezeframe
+complete fish usr/share/fish/vendor_completions.d/freezeframe.fish
+mkdir -p "$root/usr/share/man/man1"
+"$bin/python" packaging/deb/man_pages.py "$root/usr/share/man/man1"
+gzip -9n "$root"/usr/share/man/man1/*
+install -D -m 644 LICENSE "$root/usr/share/doc/freezeframe/copyright"
+install -m 644 dist/freezeframe-sbom.cdx.json "$root/usr/share/doc/freezeframe/sbom.cdx.json"
+gzip -9nc CHANGELOG.md >"$root/usr/share/doc/freezeframe/changelog.gz"
+
+minor="$("$python" -c 'import sys; print(sys.version_info.minor)')"
+sed -e "s/@VERSION@/$version-${REVISION:-1}/" -e "s/@ARCHITECTURE@/$(dpkg --print-architecture)/" \
+    -e "s/@SIZE@/$(du -sk --apparent-size "$root" | cut -f1)/" \
+    -e "s/@PYTHON@/3.$minor/" -e "s/@NEXT_PYTHON@/3.$((minor + 1))/" packaging/deb/control.in >"$root/DEBIAN/control"
+echo /etc/freezeframe/agentd.toml >"$root/DEBIAN/conffiles"
+install -m 755 packaging/deb/preinst packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$root/DEBIAN/"
+find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+dpkg-deb --root-owner-group -Zxz --build "$root" dist/ >/dev/null
+ls -1 dist

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Tries the package in a fresh root under systemd: try.sh VENV [ROOT]. As root; ten minutes; debootstrap unless ROOT is given.
+#
+# Builds two revisions, the first one twice: both times it must come out the same.
+set -eu
+cd "$(dirname "$0")/../.."
+venv="$1"
+work="$(mktemp --directory --tmpdir=/var/tmp freezeframe-try-XXXXXX)"
+group="freezeframe-try-$$"
+booted=""
+clean() {
+    [ -z "$booted" ] || kill "$booted" 2>/dev/null || true
+    [ -z "$booted" ] || wait "$booted" 2>/dev/null || true
+    for hierarchy in /sys/fs/cgroup/unified /sys/fs/cgroup/systemd /sys/fs/cgroup; do
+        [ ! -d "$hierarchy/$group" ] || find "$hierarchy/$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap clean EXIT
+
+if [ $# -gt 1 ]; then
+    cp -a "$2" "$work/root"
+else
+    # shellcheck source=/dev/null
+    debootstrap --variant=minbase --include=systemd,python3-bpfcc,libdw1 "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$work/root"
+fi
+sh packaging/build.sh "$venv" >/dev/null
+mkdir -p "$work/root/root/first" "$work/root/root/second"
+cp dist/*.deb "$work/root/root/first/"
+sha256sum dist/* >"$work/sums"
+rm dist/*
+sh packaging/build.sh "$venv" >/dev/null
+sha256sum --check --quiet "$work/sums"
+rm dist/*.deb
+REVISION=2 sh packaging/build.sh "$venv" >/dev/null
+mv dist/*-2_*.deb "$work/root/root/second/"
+cp "$work"/root/root/first/*.deb dist/
+cp packaging/deb/inside.sh "$work/root/root/"
+
+# What a container has none of.
+for unit in systemd-udevd.service systemd-udev-trigger.service systemd-logind.service getty@.service console-getty.service; do
+    ln -sf /dev/null "$work/root/etc/systemd/system/$unit"
+done
+rm -f "$work/root/etc/machine-id"
+echo uninitialized >"$work/root/etc/machine-id"
+
+(
+    for hierarchy in /sys/fs/cgroup/unified /sys/fs/cgroup/systemd /sys/fs/cgroup; do
+        [ -e "$hierarchy/cgroup.procs" ] || continue
+        mkdir -p "$hierarchy/$group"
+        sh -c "echo \$PPID >'$hierarchy/$group/cgroup.procs'"
+    done
+    exec unshare --pid --fork --kill-child --mount --cgroup --uts --ipc --net sh packaging/deb/boot.sh "$work/root"
+) >"$work/boot.log" 2>&1 &
+booted=$!
+first=""
+for _ in $(seq 240); do
+    first="$(cat "/proc/$booted/task/$booted/children" 2>/dev/null || true)"
+    first="${first%% *}"
+    [ -n "$first" ] && nsenter --target "$first" --all systemctl is-system-running 2>/dev/null | grep -qE 'running|degraded' && break
+    sleep 0.5
+done
+nsenter --target "$first" --all sh /root/inside.sh
