@@ -20,7 +20,7 @@ from freezeframe.client import hosts
 from freezeframe.client.cli import COMMANDS, cli
 from freezeframe.client.render import budget
 from freezeframe.judge import file
-from freezeframe.v1 import service_pb2, snapshot_pb2, verdict_pb2
+from freezeframe.v1 import meta_pb2, service_pb2, snapshot_pb2, verdict_pb2
 from tests.support.canned_agent import Script, canned_agent, done_of, step
 from tests.support.command import SEPARATE
 from tests.support.golden import assert_golden
@@ -263,6 +263,10 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
         (("snap", "--client", ""), "it names no client"),
         (("snap", "--client", "99999999999999999999"), "is no pid"),
         (("list", "--limit", "99999999999"), "is not in the range"),
+        (("list", "--since", "yesterday"), "'yesterday' is no time: give seconds, or 10m, 1h, 2d."),
+        (("schedule", "add", "a"), "give exactly one of --every, --cron and --when"),
+        (("schedule", "add", "a", "--every", "60", "--when", "xid"), "give exactly one of --every, --cron and --when"),
+        (("schedule", "add", "a", "--every", "soon"), "'soon' is no time: give seconds, or 10m, 1h, 2d."),
         (("snap", "--note", "\udcff"), "'\\udcff' is not UTF-8"),
         (("snap", "--client", "\udcff"), "'\\udcff' is not UTF-8"),
         (("snap", "--skip", "\udcff"), "'\\udcff' is not UTF-8"),
@@ -384,6 +388,66 @@ def test_list(script: Script, address: str) -> None:
     assert run("list", "--output", "markdown", address).stdout.startswith("| Id | Taken |")
     assert run("list", "--limit", "3", address).exit_code == 0
     assert script.requests[-1].limit == 3
+
+
+def test_list_leaves_what_is_asked_for(script: Script, address: str) -> None:
+    script.kept = kept()
+    triggered = script.kept.snapshots.add(manifest=script.kept.snapshots[0].manifest, snapshot_id="gpu-07-2")
+    meta = triggered.manifest.hosts[0].meta
+    meta.trigger, meta.schedule, meta.note, meta.started_at = (
+        "trigger xid",
+        "gpus",
+        "on call",
+        "2026-01-03T03:04:05.678Z",
+    )
+    meta.triggered.MergeFrom(meta_pb2.Triggered(condition="xid", look=2, looks=3))
+
+    def ids(*arguments: str) -> list[str]:
+        return run("list", "--output", "brief", address, *arguments).stdout.splitlines()
+
+    first = script.kept.snapshots[0].snapshot_id
+    assert ids("--trigger", "snap") == [first]
+    assert ids("--trigger", "xid") == ids("--schedule", "gpus") == ids("--note", "call") == ["gpu-07-2"]
+    assert ids("--since", "2026-01-03T00:00:00Z") == ["gpu-07-2"]
+    assert ids("--until", "2026-01-03T00:00:00Z") == [first]
+    assert ids("--since", "1h") == []
+    assert ids("--verdict", "router_dual_leg", "--limit", "1") == [first]
+    assert script.requests[-1].limit == 0
+    assert "trigger xid, look 2 of 3" in " ".join(run("list", "--output", "markdown", address).stdout.split())
+
+
+def test_schedules_are_added_listed_and_removed(script: Script, address: str) -> None:
+    directory = Path(address.removeprefix("unix:")).parent
+    with canned_agent(admin := Script(), name="admin.sock", directory=directory):
+        done = run(
+            *("schedule", "add", "stuck", address, "--when", "stuck-for=30s", "--keep", "9", "--cool-down", "10m"),
+            *("--window", "0", "--only", "read_logs", "--note", "on call"),
+        )
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr == "Added stuck. What it captures: freezeframe list --schedule stuck\n"
+        assert run("schedule", "add", "often", address, "--every", "10m", "--jitter", "1m").exit_code == 0
+        assert run("schedule", "rm", "stuck", address).stderr == "Removed stuck.\n"
+    first, second, third = (request for request in admin.requests)
+    assert (first.schedule.when, first.schedule.keep, first.schedule.cool_down_s) == ("stuck-for=30s", 9, 600.0)
+    assert not first.schedule.HasField("clear_s")
+    assert first.schedule.capture == service_pb2.CaptureRequest(window_ms=0.0, only=["read_logs"], note="on call")
+    assert (second.schedule.interval_s, second.schedule.jitter_s) == (600.0, 60.0)
+    assert third.name == "stuck"
+    assert run("schedule", "list", address).stdout == "The agent captures nothing by itself.\n"
+    script.schedules = service_pb2.ListSchedulesResponse(
+        schedules=[
+            service_pb2.Schedule(
+                name="full", when="backlog", expression="backlog >= 1", hold_s=3.0, keep=2, last="gpu-07-2",
+                last_at="2026-01-03T03:04:05.678Z",
+            ),
+            service_pb2.Schedule(name="nightly", cron="0 3 * * *", next_at="2026-01-04T03:00:00.000Z", configured=True),
+        ]
+    )  # fmt: skip
+    shown = " ".join(run("schedule", "list", "--output", "markdown", address).stdout.split())
+    assert "| full | backlog (backlog >= 1, for 3.0 s) |" in shown.replace("\\", "")
+    assert "| nightly | cron 0 3 \\* \\* \\* | 2026-01-04T03:00:00.000Z |" in shown
+    assert run("schedule", "list", "--output", "brief", address).stdout == "full\nnightly\n"
+    assert json.loads(run("schedule", "list", "--output", "json", address).stdout)["schedules"][1]["configured"] is True
 
 
 def test_get_saves_and_shows(script: Script, address: str) -> None:
@@ -694,8 +758,8 @@ def test_without_pyarrow_export_says_what_to_install(tmp_path: Path, monkeypatch
 
 def test_the_menu_is_written_out() -> None:
     assert [command.name for command in COMMANDS] == [
-        "snap", "show", "diff", "export", "report", "where", "watch", "list", "get", "pin", "rm", "doctor", "mcp",
-        "completion",
+        "snap", "show", "diff", "export", "report", "where", "watch", "list", "get", "pin", "rm", "schedule", "doctor",
+        "mcp", "completion",
     ]  # fmt: skip
     here = Path(command_line.__file__).parent
     commands = {path.stem for path in here.glob("*.py")} - {"__init__", "common", "result"}

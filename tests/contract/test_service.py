@@ -360,9 +360,8 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(agent: Runn
     assert len(agent.engine.specs) == 2
 
 
-async def test_what_is_still_to_come_says_so(agent: RunningAgent) -> None:
-    for rpc in ("ListSchedules", "PutSchedule", "DeleteSchedule", "Watch"):
-        assert await outcome_of(agent, "admin", rpc) == "NOT_SUPPORTED"
+async def test_without_a_live_view_there_is_nothing_to_watch(agent: RunningAgent) -> None:
+    assert await outcome_of(agent, "admin", "Watch") == "NOT_SUPPORTED"
 
 
 def agent_errors(kind: type[errors.AgentError] = errors.AgentError) -> list[type[errors.AgentError]]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from freezeframe.agentd import front
+from freezeframe.agentd.audit import Audit
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.service import Parts
@@ -28,7 +29,7 @@ class Canned:
 
 
 @contextlib.asynccontextmanager
-async def compose(config: Config, control_fd: int | None, logger: Logger) -> AsyncIterator[Canned]:
+async def compose(config: Config, control_fd: int | None, logger: Logger, audit: Audit) -> AsyncIterator[Canned]:
     store = Store(os.path.join(config.state_dir, "snapshots"), config.store)
     yield Canned(make_parts(CannedEngine(), store, config.capture))
 

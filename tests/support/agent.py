@@ -20,6 +20,8 @@ from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.config import CaptureLimits, Config, StoreLimits
 from freezeframe.agentd.front import serve
 from freezeframe.agentd.logs import make_logger
+from freezeframe.agentd.schedules.files import Files
+from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Store
 from freezeframe.judge.model import Outcome, Snapshot
@@ -90,9 +92,23 @@ async def canned_capabilities() -> tuple[Capability, ...]:
     )
 
 
-def make_parts(engine: CannedEngine, store: Store, limits: CaptureLimits) -> Parts:
+def make_parts(engine: CannedEngine, store: Store, limits: CaptureLimits, *, schedules: Path | None = None) -> Parts:
+    """`schedules` is the directory of schedules that were added; without it nothing is captured unasked."""
+    captures = Captures(engine, store, limits, writer="freezeframe-agentd 0.1.0")
+    runner = None
+    if schedules is not None:
+        runner = Schedules(
+            captures=captures,
+            store=store,
+            files=Files(str(schedules)),
+            configured=(),
+            collectors=COLLECTORS,
+            logger=make_logger(io.StringIO()),
+            audit=Audit(make_logger(io.StringIO())),
+        )
     return Parts(
-        captures=Captures(engine, store, limits, writer="freezeframe-agentd 0.1.0"),
+        captures=captures,
+        schedules=runner,
         store=store,
         limits=limits,
         collectors=COLLECTORS,
@@ -118,7 +134,8 @@ async def running_agent(
     capture = capture or CaptureLimits()
     store = Store(str(store_path or directory / "state" / "snapshots"), store_limits or StoreLimits())
 
-    parts = make_parts(engine, store, capture)
+    parts = make_parts(engine, store, capture, schedules=directory / "state" / "schedules")
+    assert parts.schedules is not None
     log = io.StringIO()
     logger = make_logger(log)
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -137,6 +154,7 @@ async def running_agent(
     if serving.done():
         waiting.cancel()
         await serving
+    scheduling = asyncio.create_task(parts.schedules.run())
     agent = RunningAgent(directory=directory, engine=engine, parts=parts, log=log, stop=stop)
     try:
         yield agent
@@ -145,3 +163,5 @@ async def running_agent(
             await channel.close()
         stop.set()
         await asyncio.wait_for(serving, 30)
+        scheduling.cancel()
+        await asyncio.wait([scheduling])

@@ -35,6 +35,7 @@ class Script:
     # Raised by every call: status, details, ErrorInfo.
     refusal: tuple[grpc.StatusCode, str, service_pb2.ErrorInfo | None] | None = None
     kept: service_pb2.ListSnapshotsResponse = field(default_factory=service_pb2.ListSnapshotsResponse)
+    schedules: service_pb2.ListSchedulesResponse = field(default_factory=service_pb2.ListSchedulesResponse)
     capabilities: service_pb2.GetCapabilitiesResponse = field(default_factory=service_pb2.GetCapabilitiesResponse)
     requests: list[Any] = field(default_factory=list)
     # Set to let a capture that waits go on.
@@ -108,6 +109,24 @@ class _Servicer(service_pb2_grpc.CaptureServiceServicer):
     ) -> service_pb2.PinSnapshotResponse:
         self._asked(request, context)
         return service_pb2.PinSnapshotResponse()
+
+    def ListSchedules(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.ListSchedulesResponse:
+        self._asked(request, context)
+        return self.script.schedules
+
+    def PutSchedule(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.PutScheduleResponse:
+        self._asked(request, context)
+        return service_pb2.PutScheduleResponse()
+
+    def DeleteSchedule(  # noqa: N802 - as in the proto
+        self, request: Any, context: grpc.ServicerContext
+    ) -> service_pb2.DeleteScheduleResponse:
+        self._asked(request, context)
+        return service_pb2.DeleteScheduleResponse()
 
     def GetCapabilities(  # noqa: N802 - as in the proto
         self, request: Any, context: grpc.ServicerContext

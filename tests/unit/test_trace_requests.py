@@ -27,7 +27,7 @@ COUNTERS = (
 )
 STATE = {
     "now_ns": 5_000_000_000, "armed_ns": 1_000_000_000, "rung": 0, "locked_bytes": 1, "evicted": 0, "io_uring_pids": [],
-    "without_sockets": "", "processes": 1, "connections": 1, "max_connections": 10, "lost_lately": {},
+    "without_sockets": "", "cpu_s": 0.5, "processes": 1, "connections": 1, "max_connections": 10, "lost_lately": {},
     **dict.fromkeys(COUNTERS, 0),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ _LINES_PER_S = 100
 class Call:
     """One call that has ended."""
 
-    # Role of the socket: "view", "capture", "admin".
+    # Role of the socket: "view", "capture", "admin"; for what nobody called for "schedule NAME".
     socket: str
     # Name of the RPC: "Capture".
     rpc: str
@@ -59,7 +59,7 @@ class Audit:
         self.flush()
         self._logger.info(
             "call",
-            who=f"socket {call.socket}",
+            who=call.socket if call.socket.startswith("schedule ") else f"socket {call.socket}",
             rpc=call.rpc,
             targets=call.targets,
             outcome=call.outcome,

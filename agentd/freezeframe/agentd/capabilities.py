@@ -110,6 +110,28 @@ def gpus(host: Host) -> Capability:
         return Capability(name="NVML", state=State.ABSENT, detail=str(error), hint=error.hint)
 
 
+def schedules(count: int, damage: Sequence[str]) -> Capability:
+    """Say how much is captured unasked, and which schedules were left out."""
+    if not damage:
+        return Capability(name="schedules", state=State.PRESENT, detail=f"{count}" if count else "none")
+    more = f"; {len(damage) - 1} more" if len(damage) > 1 else ""
+    return Capability(
+        name="schedules",
+        state=State.LIMITED,
+        detail=f"left out: {damage[0]}{more}",
+        hint="remove what is damaged and add it again: freezeframe schedule add; then restart the agent",
+    )
+
+
+def metrics(port: int, problems: Sequence[str]) -> Capability:
+    """Say whether Prometheus can ask."""
+    if problems:
+        hint = "set metrics.port to another one, or end what has it"
+        return Capability(name="metrics", state=State.ABSENT, detail=problems[0], hint=hint)
+    detail = f"http://127.0.0.1:{port}/metrics" if port else "off: metrics.port is 0"
+    return Capability(name="metrics", state=State.PRESENT, detail=detail)
+
+
 def store(condition: Condition | AgentError, limits: StoreLimits) -> Capability:
     """Say whether snapshots are kept, and whether those that are kept are whole."""
     if isinstance(condition, AgentError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from freezeframe.judge.model import Outcome
+from freezeframe.judge.model import Outcome, Triggered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,9 @@ class CaptureSpec:
     note: str = ""
     # "snap", "schedule NAME", "trigger CONDITION".
     trigger: str = "snap"
+    # Of a capture that nobody called for.
+    schedule: str = ""
+    triggered: Triggered | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 Captures run one after the other. Equal specs that come together share one: whoever comes while it waits or within a
 second of its start joins it. A bounded queue and a rate limit refuse the rest at once. A capture that nobody waits for
 any more is cancelled. A finished one is handed over before the disk is asked, so a full or dead disk costs no capture.
+What a schedule or a trigger asks for gives way: it waits until no caller does, and begins again when one comes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ class Captured:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A capture that ended, however."""
+
+    spec: CaptureSpec
+    # "ok", "failed", or "cancelled" where its callers had gone, or one came for whom it gave way.
+    outcome: str
+    duration_s: float
+    # What it brought; None where it was not ok.
+    snapshot: Snapshot | None
+
+
 class Captures:
     """The only way to a capture, for calls and for schedules."""
 
@@ -59,8 +72,10 @@ class Captures:
         *,
         writer: str,
         clock: Callable[[], float] = time.monotonic,
+        on_ended: Callable[[Ended], None] = lambda _ended: None,
     ) -> None:
         """`store` None keeps nothing; `writer` names program and version in the files; `clock` gives seconds."""
+        self._on_ended = on_ended
         self._engine = engine
         self._store = store
         self._limits = limits
@@ -70,6 +85,11 @@ class Captures:
         self._runs: list[_Run] = []
         self._tokens = float(limits.burst)
         self._refilled = clock()
+        # Captures that nobody called for: one at a time, while no caller has one.
+        self._behind = asyncio.Lock()
+        self._uncalled: asyncio.Task[Captured] | None = None
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     def join(self, spec: CaptureSpec) -> Participation:
         """Take part in a capture: one that just began with the same spec, or a new one. Raises BusyError at once."""
@@ -86,12 +106,36 @@ class Captures:
         run = _Run(spec)
         run.task = asyncio.get_running_loop().create_task(self._capture(run), name="capture")
         self._runs.append(run)
+        self._quiet.clear()
+        if self._uncalled is not None:
+            self._uncalled.cancel()
         run.task.add_done_callback(lambda _task: self._end(run))
         return Participation(run, shared=False)
 
+    async def uncalled(self, spec: CaptureSpec) -> tuple[Captured, str]:
+        """Capture for a schedule or a trigger; gives it, and why it was not kept (empty when it was).
+
+        It gives way to callers, however often they come. Raises what the engine raises, and LauncherDownError.
+        """
+        async with self._behind:
+            while True:
+                await self._quiet.wait()
+                run = _Run(spec)
+                task = self._uncalled = asyncio.get_running_loop().create_task(self._capture(run), name="uncalled")
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    self._uncalled = None
+                    task.cancel()
+                if not task.cancelled():
+                    captured = task.result()
+                    return captured, await _not_kept_because(run)
+                if self._quiet.is_set():
+                    raise LauncherDownError("the agent is stopping", "try again")
+
     async def stop(self) -> None:
         """Cancel what runs; whoever waits gets LauncherDownError."""
-        tasks = [run.task for run in self._runs]
+        tasks = [run.task for run in self._runs] + ([self._uncalled] if self._uncalled is not None else [])
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -99,14 +143,22 @@ class Captures:
     async def _capture(self, run: _Run) -> Captured:
         async with self._turn:
             run.started = self._clock()
+            outcome, snapshot = "failed", None
             try:
                 snapshot = await asyncio.wait_for(
                     self._engine.capture(run.spec, run.on_step), run.spec.deadline_ms / 1000.0 + _ENGINE_GRACE_S
                 )
+                outcome = "ok"
+            except asyncio.CancelledError:
+                outcome = "cancelled"
+                raise
             except asyncio.TimeoutError as error:
                 raise LauncherDownError(
                     f"the capture had not ended {_ENGINE_GRACE_S:g} s after its deadline", "try again"
                 ) from error
+            finally:
+                taken_s = self._clock() - run.started
+                self._on_ended(Ended(spec=run.spec, outcome=outcome, duration_s=taken_s, snapshot=snapshot))
         # Packing is mostly zstd and SHA-256, which let other threads run; the event loop must.
         captured = await asyncio.to_thread(_pack, snapshot, self._writer)
         run.kept = asyncio.get_running_loop().create_task(self._keep(captured), name="keep")
@@ -137,6 +189,8 @@ class Captures:
 
     def _end(self, run: _Run) -> None:
         self._runs.remove(run)
+        if not self._runs:
+            self._quiet.set()
         if not run.task.cancelled():
             run.task.exception()  # Seen, also when nobody waits any more.
         run.wake()
@@ -208,10 +262,14 @@ class Participation:
 
     async def not_kept_because(self) -> str:
         """Say, after `captured`, why it was not kept; empty when it was."""
-        if self._run.kept is None:
-            return "it was not captured"
-        done, _ = await asyncio.wait([self._run.kept], timeout=_KEEP_WAIT_S)
-        return self._run.kept.result() if done else f"the disk has not taken it within {_KEEP_WAIT_S:g} s"
+        return await _not_kept_because(self._run)
+
+
+async def _not_kept_because(run: _Run) -> str:
+    if run.kept is None:
+        return "it was not captured"
+    done, _ = await asyncio.wait([run.kept], timeout=_KEEP_WAIT_S)
+    return run.kept.result() if done else f"the disk has not taken it within {_KEEP_WAIT_S:g} s"
 
 
 def _pack(snapshot: Snapshot, writer: str) -> Captured:

@@ -12,11 +12,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from freezeframe.agentd import capabilities, channel, front, privileges
+from freezeframe.agentd.audit import Audit
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.channel import INTRODUCTION
 from freezeframe.agentd.collectors import COLLECTORS
@@ -27,9 +28,15 @@ from freezeframe.agentd.engine import Engine
 from freezeframe.agentd.errors import AgentError, StartError, StoreFailedError
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.metrics import Metrics
+from freezeframe.agentd.metrics import serve as serve_metrics
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.past import Past
 from freezeframe.agentd.pidfds import Held
+from freezeframe.agentd.schedules.feed import Feed
+from freezeframe.agentd.schedules.files import Files
+from freezeframe.agentd.schedules.hooks import Hooks
+from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Copier, Copying, Store
 from freezeframe.agentd.watching import Watching
@@ -65,7 +72,9 @@ class _Composed:
 
 
 @contextlib.asynccontextmanager
-async def compose(config: Config, control_fd: int | None, logger: Logger, *, once: bool) -> AsyncIterator[_Composed]:
+async def compose(
+    config: Config, control_fd: int | None, logger: Logger, audit: Audit, *, once: bool
+) -> AsyncIterator[_Composed]:
     """Construct everything; `once` keeps no snapshot and says when it serves. Raises StartError."""
     if control_fd is None:
         raise StartError("starting the front: it has no supervisor", "start freezeframe-agentd")
@@ -93,37 +102,55 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
             schema=SCHEMA,
             usual_clients=config.clients,
         ),
-        past=past.tell,
+        past=lambda events: (*past.tell(events), *feed.tell()),
     )
+    feed = Feed(workers=workers, processes=engine)
     store = None if once else Store(os.path.join(config.state_dir, "snapshots"), config.store)
     copier = _copier(store, config.copy, logger) if store is not None and config.copy.to else None
     probed = capabilities.probe()
 
     watching = Watching(workers=workers, processes=engine)
 
+    metrics = Metrics(feed, engine)
+    captures = Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}", on_ended=metrics.ended)
+    schedules = Schedules(
+        captures=captures,
+        store=store,
+        files=Files(os.path.join(config.state_dir, "schedules")),
+        configured=config.schedules,
+        collectors=engine.collector_names(),
+        logger=logger,
+        audit=audit,
+        on_captured=Hooks(hooks=config.hooks, workers=workers, audit=audit, host=host).tell,
+    )
+    problems: list[str] = []
+
+    def on_metrics_problem(sentence: str) -> None:
+        problems[:] = [sentence] if sentence else []
+        if sentence:
+            logger.warning("metrics", error=sentence)
+
     async def probe() -> Sequence[capabilities.Capability]:
-        found = (*probed, capabilities.recorder(await watching.ask()), capabilities.gpus(Host()))
-        if store is None:
-            return found
-        try:
-            found = (*found, capabilities.store(await store.check(), config.store))
-        except AgentError as error:
-            found = (*found, capabilities.store(error, config.store))
-        if not config.copy.to:
-            return found
-        try:
-            copying: Copying | AgentError = await copier.state() if copier is not None else _NO_COPIER
-        except AgentError as error:
-            copying = error
-        return (*found, capabilities.copies(copying, config.copy.to))
+        own = (
+            []
+            if once
+            else [
+                capabilities.schedules(len(schedules.listed()), schedules.damage),
+                capabilities.metrics(config.metrics.port, problems),
+            ]
+        )
+        armed = capabilities.recorder(await watching.ask())
+        kept = await _probe_store(store, copier, config)
+        return (*probed, armed, capabilities.gpus(Host()), *own, *kept)
 
     parts = Parts(
-        captures=Captures(engine, store, config.capture, writer=f"freezeframe-agentd {version}"),
+        captures=captures,
         store=store,
         limits=config.capture,
         collectors=engine.collector_names(),
         capabilities=probe,
         watching=watching,
+        schedules=None if once else schedules,
         agent_version=version,
         host=host,
         kernel=os.uname().release,
@@ -132,7 +159,16 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
     control.setblocking(False)
     loop = asyncio.get_running_loop()
     loop.add_reader(control, _introduced, control, workers)
-    lasting = [] if once else [_keep_warm(engine, logger), past.run(workers, engine, (WATCH_GAUGES, WATCH_GPUS))]
+    lasting: list[Coroutine[None, None, None]] = []
+    if not once:
+        lasting = [
+            _keep_warm(engine, logger),
+            past.run(workers, engine, (WATCH_GAUGES, WATCH_GPUS)),
+            feed.run(lambda: bool(config.metrics.port) or schedules.has_triggers(), schedules.on_values),
+            schedules.run(),
+        ]
+        if config.metrics.port:
+            lasting.append(serve_metrics(config.metrics.port, metrics.text, on_metrics_problem))
     if copier is not None:
         lasting.append(copier.run())
     tasks = [asyncio.ensure_future(each) for each in lasting]
@@ -143,6 +179,25 @@ async def compose(config: Config, control_fd: int | None, logger: Logger, *, onc
             task.cancel()
         loop.remove_reader(control)
         workers.detach()
+
+
+async def _probe_store(
+    store: Store | None, copier: Copier | None, config: Config
+) -> tuple[capabilities.Capability, ...]:
+    """Say in what state the store and its copies are."""
+    if store is None:
+        return ()
+    try:
+        found = capabilities.store(await store.check(), config.store)
+    except AgentError as error:
+        found = capabilities.store(error, config.store)
+    if not config.copy.to:
+        return (found,)
+    try:
+        copying: Copying | AgentError = await copier.state() if copier is not None else _NO_COPIER
+    except AgentError as error:
+        copying = error
+    return found, capabilities.copies(copying, config.copy.to)
 
 
 def _introduced(control: socket.socket, workers: Workers) -> None:

@@ -13,6 +13,19 @@ max_window_s = 30
 [copy]                                # of every kept snapshot; pip install 'freezeframe[copy]'
 to = "s3://bucket/prefix"             # credentials: AWS_ACCESS_KEY_ID ... in the environment, or the instance's role
 
+[[schedules]]                         # captures that happen by themselves
+name = "stuck"
+when = "stuck-for=30s"                # or every_s = 3600, or cron = "0 3 * * *"
+keep = 30
+
+[[hooks]]                             # told of what schedules captured, as JSON; or url = "https://..." for a webhook
+name = "page"
+command = ["/usr/local/bin/page-on-call"]
+schedules = ["stuck"]
+
+[metrics]                             # Prometheus, on 127.0.0.1
+port = 9817
+
 [[roles]]                             # where a role is not found by itself
 role = "router"
 title = "my-router"
@@ -32,6 +45,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from freezeframe.agentd.errors import ConfigError
+from freezeframe.agentd.schedules.checks import refusal
+from freezeframe.agentd.schedules.schedule import NAME, Schedule
 from freezeframe.judge.model import Process
 
 if sys.version_info >= (3, 11):
@@ -40,6 +55,8 @@ else:
     import tomli as tomllib
 
 DEFAULT_PATH = "/etc/freezeframe/agentd.toml"
+_LAST_PORT = 65535
+_HOOK_S = 60.0
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -100,6 +117,28 @@ class Recorder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsEndpoint:
+    """`/metrics` for Prometheus, on 127.0.0.1."""
+
+    # 0 = there is none.
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """What is told of each snapshot of a schedule or trigger: a command or a web address, never from a client."""
+
+    name: str
+    # Program and arguments; it gets the event as JSON on standard input.
+    command: tuple[str, ...] = ()
+    # The event is sent there as JSON with POST.
+    url: str = ""
+    # Names of schedules; empty = all.
+    schedules: tuple[str, ...] = ()
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOverride:
     """A role for the processes that match all of what is given."""
 
@@ -128,6 +167,11 @@ class Config:
     copy: Copy = Copy()
     recorder: Recorder = Recorder()
     roles: tuple[RoleOverride, ...] = ()
+    # Captures that happen by themselves; `freezeframe schedule add` adds more, kept in the state directory.
+    schedules: tuple[Schedule, ...] = ()
+    # Who is told of what they captured.
+    hooks: tuple[Hook, ...] = ()
+    metrics: MetricsEndpoint = MetricsEndpoint()
 
 
 def load(path: str) -> Config:
@@ -247,6 +291,34 @@ def _check(config: Config, source: str) -> None:
         require(override.role in roles, f"roles[{index}].role", f"one of {', '.join(roles)}")
         given = (override.title, override.exe, override.unit, override.port)
         require(any(given), f"roles[{index}]", "given a title, exe, unit or port to match")
+    _check_schedules(config, source)
+    require(0 <= config.metrics.port <= _LAST_PORT, "metrics.port", f"a port up to {_LAST_PORT}, or 0 for none")
+    for index, hook in enumerate(config.hooks):
+        where = f"hooks[{index}]"
+        require(NAME.fullmatch(hook.name) is not None, f"{where}.name", "up to 64 letters, digits, dots or dashes")
+        require([each.name for each in config.hooks].count(hook.name) == 1, f"{where}.name", "its own")
+        require(bool(hook.command) != bool(hook.url), where, "given either a command or a url")
+        require(
+            not hook.command or hook.command[0].startswith("/"), f"{where}.command", "the absolute path of a program"
+        )
+        require(
+            not hook.url or hook.url.startswith(("http://", "https://")), f"{where}.url", "an http or https address"
+        )
+        require(0 < hook.timeout_s <= _HOOK_S, f"{where}.timeout_s", f"a number of seconds up to {_HOOK_S:g}")
+
+
+def _check_schedules(config: Config, source: str) -> None:
+    names = [schedule.name for schedule in config.schedules]
+    for index, schedule in enumerate(config.schedules):
+        detail, hint = refusal(schedule)
+        if names.index(schedule.name) != index:
+            detail = f"the name {schedule.name!r} is taken"
+        if not detail and schedule.deadline_s > config.capture.max_deadline_s:
+            detail = "deadline_s must be at most capture.max_deadline_s"
+        if not detail and schedule.window_s > config.capture.max_window_s:
+            detail = "window_s must be at most capture.max_window_s"
+        if detail:
+            raise ConfigError(f"{source}: schedules[{index}]: {detail}", hint)
 
 
 def _lines(value: object, prefix: str) -> typing.Iterator[str]:

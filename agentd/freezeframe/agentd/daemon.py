@@ -85,7 +85,7 @@ def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
     arguments += ["--once"] if once else []
     recorder = [config.runtime_dir, *([_absolute(path)] if path is not None else [])]
     specs = (
-        supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher", config.state_dir)),
+        supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher", config.state_dir, *recorder[1:])),
         supervisor.ChildSpec(name="recorder", command=supervisor.module("recorder.service", *recorder)),
         supervisor.ChildSpec(name="front", command=supervisor.module("composition", *arguments, "--control-fd")),
     )

@@ -39,8 +39,9 @@ from freezeframe.judge.model import (
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
 READ_COMMAND_LINES = "read_command_lines"
-# Not steps that can be asked for: two come first in every capture, one belongs to the live view, two to the past.
-INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges", "watch_gauges", "watch_gpus")
+# Not steps that can be asked for: two come first in every capture, one belongs to the live view, two to the past,
+# two to schedules and triggers.
+INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges", "watch_gauges", "watch_gpus", "watch_path", "run_hook")
 SOCKETS = "snapshot_sockets"
 GPUS = "snapshot_gpus"
 HISTORY = "read_history"
@@ -208,6 +209,8 @@ class _Run:
             schema=identity.schema,
             usual_clients=identity.usual_clients,
             pids=self._spec.pids,
+            schedule=self._spec.schedule,
+            triggered=self._spec.triggered,
         )
         whole = Snapshot(
             **{

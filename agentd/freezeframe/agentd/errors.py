@@ -8,6 +8,7 @@ AgentError                   a caller sees it, as a status with an ErrorInfo (`s
 ├── BusyError                queue full or rate limit reached
 ├── LauncherDownError        no worker can be started now
 ├── UnknownSnapshotError     no snapshot of that id is kept
+├── UnknownScheduleError     no schedule has that name
 ├── SnapshotPinnedError      a pinned snapshot is not deleted
 ├── SnapshotDamagedError     a kept file cannot be read
 └── StoreFailedError         the disk refused, or does not answer
@@ -59,6 +60,10 @@ class LauncherDownError(AgentError):
 
 class UnknownSnapshotError(AgentError):
     """No snapshot of that id is kept."""
+
+
+class UnknownScheduleError(AgentError):
+    """No schedule has that name."""
 
 
 class SnapshotPinnedError(AgentError):

@@ -68,7 +68,7 @@ class Composed(Protocol):
         """Tell whoever started the front that it serves."""
 
 
-Compose = Callable[[Config, int | None, Logger], contextlib.AbstractAsyncContextManager[Composed]]
+Compose = Callable[[Config, int | None, Logger, Audit], contextlib.AbstractAsyncContextManager[Composed]]
 
 
 async def serve(
@@ -175,7 +175,7 @@ async def _run(config: Config, control_fd: int | None, compose: Compose, logger:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with compose(config, control_fd, logger) as composed:
+    async with compose(config, control_fd, logger, audit) as composed:
         await serve(
             config,
             composed.parts,

@@ -66,6 +66,9 @@ class Job:
     allow_seize: bool = False
     # Seconds of CPU profile; 0 = none.
     profile_s: float = 0.0
+    # Name of a hook of the configuration file, and what it is told; both empty for every other collector.
+    hook: str = ""
+    event: str = ""
 
     def encode(self) -> bytes:
         """Serialise for the launcher."""

@@ -26,10 +26,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from freezeframe.agentd import config as configuration
 from freezeframe.agentd import worker
 from freezeframe.agentd.channel import Channel, Message, encode, pair
-from freezeframe.agentd.collectors import COLLECTORS
+from freezeframe.agentd.collectors import COLLECTORS, run_hook
 from freezeframe.agentd.collectors.contract import Collector
+from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.groups import become_subreaper, group_lives
 from freezeframe.agentd.host import Host
 from freezeframe.agentd.worker import WorkerLimits
@@ -225,6 +227,16 @@ def _signal(each: _Worker) -> None:
             os.killpg(each.pid, signal.SIGTERM if each.collector.in_gpu_driver else signal.SIGKILL)
 
 
+def with_hooks(collectors: Sequence[Collector], path: str | None) -> tuple[Collector, ...]:
+    """The collectors, `run_hook` with the hooks of the configuration file: the front names them, no more."""
+    try:
+        hooks = configuration.in_force(path).hooks
+    except StartError:
+        # The front says so.
+        hooks = ()
+    return tuple(run_hook.of(hooks) if each.name == run_hook.RUN_HOOK.name else each for each in collectors)
+
+
 def main(
     control: int,
     collectors: Sequence[Collector] = COLLECTORS,
@@ -242,5 +254,10 @@ def main(
 
 
 if __name__ == "__main__":
-    # [state directory] control descriptor
-    main(int(sys.argv[-1]), host=Host(state_dir=sys.argv[1]) if len(sys.argv) > 2 else Host())  # noqa: PLR2004
+    # [state directory [configuration file]] control descriptor
+    _options = sys.argv[1:-1]
+    main(
+        int(sys.argv[-1]),
+        collectors=with_hooks(COLLECTORS, _options[1] if len(_options) > 1 else None),
+        host=Host(state_dir=_options[0]) if _options else Host(),
+    )

@@ -11,6 +11,8 @@ from freezeframe.agentd.capture import CaptureSpec
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import BadRequestError, UnknownCollectorError
 from freezeframe.agentd.host.text import escape
+from freezeframe.agentd.schedules.runner import Entry, rfc3339
+from freezeframe.agentd.schedules.schedule import Schedule
 from freezeframe.v1 import service_pb2
 
 # The kernel's highest pid_max.
@@ -62,6 +64,63 @@ def capture_spec(
         profile_s=request.profile_s,
         allow_seize=request.allow_seize,
         note=escape(note),
+    )
+
+
+def schedule(message: service_pb2.Schedule, limits: CaptureLimits, collectors: Collection[str]) -> Schedule:
+    """Turn a message into a schedule; whether it can be is for `schedules.checks`. Raises BadRequestError."""
+    request = message.capture
+    if request.pids or request.WhichOneof("client") or request.profile_s or request.allow_seize:
+        raise BadRequestError(
+            "a schedule captures the serving path: it takes no pid, client, profile or seizing", "leave them out"
+        )
+    spec = capture_spec(request, limits, collectors)
+    defaults = Schedule(name="")
+    return Schedule(
+        name=message.name,
+        every_s=message.interval_s,
+        cron=message.cron,
+        when=message.when,
+        jitter_s=message.jitter_s,
+        missed=message.missed or defaults.missed,
+        hold_s=message.hold_s,
+        clear_s=message.clear_s if message.HasField("clear_s") else defaults.clear_s,
+        cool_down_s=message.cool_down_s if message.HasField("cool_down_s") else defaults.cool_down_s,
+        keep=message.keep,
+        window_s=spec.window_ms / 1000.0,
+        deadline_s=spec.deadline_ms / 1000.0,
+        only=spec.only,
+        skip=spec.skip,
+        note=spec.note,
+    )
+
+
+def schedule_message(entry: Entry) -> service_pb2.Schedule:
+    """Tell of a schedule and where it stands."""
+    schedule = entry.schedule
+    return service_pb2.Schedule(
+        name=schedule.name,
+        interval_s=schedule.every_s,
+        cron=schedule.cron,
+        when=schedule.when,
+        capture=service_pb2.CaptureRequest(
+            window_ms=schedule.window_s * 1000.0,
+            deadline_ms=schedule.deadline_s * 1000.0,
+            only=schedule.only,
+            skip=schedule.skip,
+            note=schedule.note,
+        ),
+        next_at=rfc3339(entry.due) if entry.due is not None and math.isfinite(entry.due) else "",
+        jitter_s=schedule.jitter_s,
+        missed=schedule.missed,
+        keep=schedule.keep,
+        hold_s=entry.trigger.hold_s if entry.trigger is not None else 0.0,
+        clear_s=schedule.clear_s if schedule.when else None,
+        cool_down_s=schedule.cool_down_s if schedule.when else None,
+        expression=entry.condition.expression if entry.condition is not None else "",
+        configured=entry.configured,
+        last_at=rfc3339(entry.ran_at) if entry.ran_at is not None else "",
+        last=entry.last,
     )
 
 

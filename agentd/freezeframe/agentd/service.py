@@ -13,13 +13,14 @@ from typing import Any, cast
 
 import grpc
 
+from freezeframe.agentd import policy
 from freezeframe.agentd.capabilities import Capability
 from freezeframe.agentd.capture import Step
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import NotSupportedError, StoreFailedError
-from freezeframe.agentd.policy import capture_spec
 from freezeframe.agentd.roles import Role
+from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.store import Kept, Store
 from freezeframe.agentd.watching import Live, Watching
 from freezeframe.judge import SCHEMA, wire
@@ -45,6 +46,8 @@ class Parts:
     capabilities: Callable[[], Awaitable[Sequence[Capability]]]
     # None where there is no live view.
     watching: Watching | None = None
+    # None where nothing is captured unasked.
+    schedules: Schedules | None = None
     agent_version: str
     host: str
     kernel: str
@@ -63,7 +66,7 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
         self, request: service_pb2.CaptureRequest, _context: _Context
     ) -> AsyncIterator[service_pb2.CaptureEvent]:
         """Stream progress, the file in chunks, the end."""
-        spec = capture_spec(request, self._parts.limits, self._parts.collectors)
+        spec = policy.capture_spec(request, self._parts.limits, self._parts.collectors)
         async with self._parts.captures.join(spec) as participation:
             async with contextlib.aclosing(participation.steps()) as steps:
                 async for step in steps:
@@ -147,20 +150,24 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
     async def ListSchedules(  # noqa: N802
         self, _request: service_pb2.ListSchedulesRequest, _context: _Context
     ) -> service_pb2.ListSchedulesResponse:
-        """Not yet."""
-        raise _not_yet("schedules")
+        """List what captures by itself."""
+        entries = self._parts.schedules.listed() if self._parts.schedules is not None else ()
+        return service_pb2.ListSchedulesResponse(schedules=[policy.schedule_message(each) for each in entries])
 
     async def PutSchedule(  # noqa: N802
-        self, _request: service_pb2.PutScheduleRequest, _context: _Context
+        self, request: service_pb2.PutScheduleRequest, _context: _Context
     ) -> service_pb2.PutScheduleResponse:
-        """Not yet."""
-        raise _not_yet("schedules")
+        """Add or replace one."""
+        schedule = policy.schedule(request.schedule, self._parts.limits, self._parts.collectors)
+        await self._schedules().put(schedule)
+        return service_pb2.PutScheduleResponse()
 
     async def DeleteSchedule(  # noqa: N802
-        self, _request: service_pb2.DeleteScheduleRequest, _context: _Context
+        self, request: service_pb2.DeleteScheduleRequest, _context: _Context
     ) -> service_pb2.DeleteScheduleResponse:
-        """Not yet."""
-        raise _not_yet("schedules")
+        """Delete one that was added."""
+        await self._schedules().delete(request.name)
+        return service_pb2.DeleteScheduleResponse()
 
     async def Watch(  # noqa: N802
         self, request: service_pb2.WatchRequest, _context: _Context
@@ -173,6 +180,11 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
             begin = time.monotonic()
             yield _live(await self._parts.watching.look(), self._parts)
             await asyncio.sleep(max(0.0, begin + interval_s - time.monotonic()))
+
+    def _schedules(self) -> Schedules:
+        if self._parts.schedules is None:
+            raise NotSupportedError("this agent captures nothing by itself", "ask the daemon, not a private agent")
+        return self._parts.schedules
 
     def _store(self) -> Store:
         if self._parts.store is None:

@@ -22,6 +22,7 @@ TABLE: dict[type[Exception], tuple[grpc.StatusCode, _Reason.ValueType]] = {
     errors.BusyError: (grpc.StatusCode.RESOURCE_EXHAUSTED, _Reason.BUSY),
     errors.LauncherDownError: (grpc.StatusCode.UNAVAILABLE, _Reason.LAUNCHER_DOWN),
     errors.UnknownSnapshotError: (grpc.StatusCode.NOT_FOUND, _Reason.UNKNOWN_SNAPSHOT),
+    errors.UnknownScheduleError: (grpc.StatusCode.NOT_FOUND, _Reason.UNKNOWN_SCHEDULE),
     errors.SnapshotPinnedError: (grpc.StatusCode.FAILED_PRECONDITION, _Reason.SNAPSHOT_PINNED),
     errors.SnapshotDamagedError: (grpc.StatusCode.DATA_LOSS, _Reason.SNAPSHOT_DAMAGED),
     errors.StoreFailedError: (grpc.StatusCode.ABORTED, _Reason.STORE_FAILED),

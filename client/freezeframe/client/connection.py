@@ -5,6 +5,7 @@ The agent's reason (ErrorInfo, serialized in the trailing metadata `freezeframe-
     BAD_REQUEST, UNKNOWN_COLLECTOR  BadRequestError        UNKNOWN_SNAPSHOT   UnknownSnapshotError
     ROLE_REQUIRED                   RefusedError           SNAPSHOT_PINNED    SnapshotPinnedError
     BUSY                            BusyError              SNAPSHOT_DAMAGED   DamagedFileError
+    UNKNOWN_SCHEDULE                UnknownScheduleError
     NOT_SUPPORTED                   AgentVersionError      STORE_FAILED, LAUNCHER_DOWN, INTERNAL  AgentFaultError
 
 Imports grpc: commands import this module when they need it.
@@ -60,6 +61,7 @@ REASONS: dict[_Reason.ValueType, type[errors.ClientError]] = {
     _Reason.BAD_REQUEST: errors.BadRequestError,
     _Reason.UNKNOWN_COLLECTOR: errors.BadRequestError,
     _Reason.UNKNOWN_SNAPSHOT: errors.UnknownSnapshotError,
+    _Reason.UNKNOWN_SCHEDULE: errors.UnknownScheduleError,
     _Reason.ROLE_REQUIRED: errors.RefusedError,
     _Reason.BUSY: errors.BusyError,
     _Reason.NOT_SUPPORTED: errors.AgentVersionError,
@@ -193,6 +195,29 @@ class Agent:
         self._unary(
             lambda: self._stub.PinSnapshot(request, timeout=QUICK_S),
             f"{'pinning' if pinned else 'unpinning'} {snapshot_id} on {self._target.name}",
+        )
+
+    def schedules(self) -> service_pb2.ListSchedulesResponse:
+        """List what the agent captures by itself. Raises ClientError."""
+        request = service_pb2.ListSchedulesRequest()
+        return self._unary(
+            lambda: self._stub.ListSchedules(request, timeout=QUICK_S), f"listing schedules of {self._target.name}"
+        )
+
+    def put_schedule(self, schedule: service_pb2.Schedule) -> None:
+        """Add or replace a schedule. Raises ClientError."""
+        request = service_pb2.PutScheduleRequest(schedule=schedule)
+        self._unary(
+            lambda: self._stub.PutSchedule(request, timeout=QUICK_S),
+            f"adding the schedule {schedule.name} on {self._target.name}",
+        )
+
+    def delete_schedule(self, name: str) -> None:
+        """Delete a schedule. Raises ClientError."""
+        request = service_pb2.DeleteScheduleRequest(name=name)
+        self._unary(
+            lambda: self._stub.DeleteSchedule(request, timeout=QUICK_S),
+            f"deleting the schedule {name} on {self._target.name}",
         )
 
     def capabilities(self) -> service_pb2.GetCapabilitiesResponse:

@@ -23,6 +23,7 @@ ClientError
 │   ├── BusyError                 too many captures at once, or too often
 │   ├── AgentFaultError           the agent could not do it
 │   ├── UnknownSnapshotError      no snapshot of that name
+│   ├── UnknownScheduleError      no schedule of that name
 │   └── SnapshotPinnedError       a pinned snapshot is not deleted
 ├── SaveError               4  captured, but the file could not be written
 └── FileError               5  bytes that cannot be shown
@@ -148,6 +149,10 @@ class BusyError(AgentError):
 
 class AgentFaultError(AgentError):
     """The agent could not do it."""
+
+
+class UnknownScheduleError(AgentError):
+    """No schedule of that name."""
 
 
 class UnknownSnapshotError(AgentError):

@@ -573,7 +573,7 @@ class Series(google.protobuf.message.Message):
     kind: builtins.str
     """What is sampled: "answer bytes", "answer events", "request bytes" (per second), "requests" (in flight), "cpu" (percent of one),
     "running threads", "blocked threads", "pressure" (percent), "gauge", "tokens" (per second), "gpu use" (percent),
-    "gpu power" (watts), "kernel" (events).
+    "gpu power" (watts), "kernel" (events), "path" (what triggers are evaluated on, by name).
     """
     subject: builtins.str
     """Address of a client or server on another host, resource of a pressure, name of a gauge or counter, a GPU, what the

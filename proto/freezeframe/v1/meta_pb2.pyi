@@ -40,6 +40,8 @@ class Meta(google.protobuf.message.Message):
     SCHEMA_FIELD_NUMBER: builtins.int
     USUAL_CLIENTS_FIELD_NUMBER: builtins.int
     PIDS_FIELD_NUMBER: builtins.int
+    SCHEDULE_FIELD_NUMBER: builtins.int
+    TRIGGERED_FIELD_NUMBER: builtins.int
     snapshot_id: builtins.str
     """Identifies the snapshot: HOST-TIME-RANDOM, safe in a file name."""
     host: builtins.str
@@ -66,6 +68,8 @@ class Meta(google.protobuf.message.Message):
     """True when an agent was started for this one capture and ended with it."""
     schema: builtins.int
     """Schema revision of the writer: rises when fields are added."""
+    schedule: builtins.str
+    """The schedule that asked for it; empty when a caller did."""
     @property
     def usual_clients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Clients that the agent's configuration names, by title or address: they matter where --client names nobody."""
@@ -73,6 +77,10 @@ class Meta(google.protobuf.message.Message):
     @property
     def pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Processes named with --pid: others, but for their peers, were not looked at; empty when none was named."""
+
+    @property
+    def triggered(self) -> global___Triggered:
+        """The trigger that asked for it; absent when it was none."""
 
     def __init__(
         self,
@@ -92,10 +100,69 @@ class Meta(google.protobuf.message.Message):
         schema: builtins.int = ...,
         usual_clients: collections.abc.Iterable[builtins.str] | None = ...,
         pids: collections.abc.Iterable[builtins.int] | None = ...,
+        schedule: builtins.str = ...,
+        triggered: global___Triggered | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "pids", b"pids", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "usual_clients", b"usual_clients", "window_ms", b"window_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["triggered", b"triggered"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "boottime_ms", b"boottime_ms", "client", b"client", "duration_ms", b"duration_ms", "embedded", b"embedded", "host", b"host", "note", b"note", "pids", b"pids", "schedule", b"schedule", "schema", b"schema", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "trigger", b"trigger", "triggered", b"triggered", "usual_clients", b"usual_clients", "window_ms", b"window_ms"]) -> None: ...
 
 global___Meta = Meta
+
+@typing.final
+class Triggered(google.protobuf.message.Message):
+    """The condition that made a capture happen, and what it was evaluated on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ValuesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    CONDITION_FIELD_NUMBER: builtins.int
+    EXPRESSION_FIELD_NUMBER: builtins.int
+    LOOK_FIELD_NUMBER: builtins.int
+    LOOKS_FIELD_NUMBER: builtins.int
+    FIRED_AT_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    condition: builtins.str
+    """As it was given: "stuck-for=30s"."""
+    expression: builtins.str
+    """What it means: "longest_wait_s >= 30"."""
+    look: builtins.int
+    """Which look after the trigger this is, from 1."""
+    looks: builtins.int
+    """How many looks there are."""
+    fired_at: builtins.str
+    """When it fired, RFC 3339, UTC, milliseconds."""
+    @property
+    def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """The values that it was evaluated on when it fired, by name."""
+
+    def __init__(
+        self,
+        *,
+        condition: builtins.str = ...,
+        expression: builtins.str = ...,
+        look: builtins.int = ...,
+        looks: builtins.int = ...,
+        fired_at: builtins.str = ...,
+        values: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["condition", b"condition", "expression", b"expression", "fired_at", b"fired_at", "look", b"look", "looks", b"looks", "values", b"values"]) -> None: ...
+
+global___Triggered = Triggered
 
 @typing.final
 class Outcome(google.protobuf.message.Message):

@@ -201,6 +201,7 @@ class RecorderState(google.protobuf.message.Message):
     RUNG_FIELD_NUMBER: builtins.int
     IO_URING_PIDS_FIELD_NUMBER: builtins.int
     RESTING_FIELD_NUMBER: builtins.int
+    CPU_MS_FIELD_NUMBER: builtins.int
     armed_ms: builtins.float
     """Time since it was armed, milliseconds: what began earlier is known by its socket alone."""
     locked_bytes: builtins.float
@@ -229,6 +230,8 @@ class RecorderState(google.protobuf.message.Message):
     """Answered, idle connections that were taken out to make room."""
     rung: builtins.int
     """0 = the cheapest way of reading system calls; 1 = the next one."""
+    cpu_ms: builtins.float
+    """CPU time of the recorder's process since it started, milliseconds."""
     @property
     def io_uring_pids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Processes that use io_uring: what it carries is not seen."""
@@ -256,7 +259,8 @@ class RecorderState(google.protobuf.message.Message):
         rung: builtins.int = ...,
         io_uring_pids: collections.abc.Iterable[builtins.int] | None = ...,
         resting: collections.abc.Iterable[global___ConnectionEnd] | None = ...,
+        cpu_ms: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["armed_ms", b"armed_ms", "connections", b"connections", "evicted", b"evicted", "io_uring_pids", b"io_uring_pids", "locked_bytes", b"locked_bytes", "lost_connections", b"lost_connections", "lost_heads", b"lost_heads", "lost_processes", b"lost_processes", "lost_requests", b"lost_requests", "lost_streams", b"lost_streams", "max_connections", b"max_connections", "processes", b"processes", "requests_seen", b"requests_seen", "responses_seen", b"responses_seen", "resting", b"resting", "rung", b"rung"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["armed_ms", b"armed_ms", "connections", b"connections", "cpu_ms", b"cpu_ms", "evicted", b"evicted", "io_uring_pids", b"io_uring_pids", "locked_bytes", b"locked_bytes", "lost_connections", b"lost_connections", "lost_heads", b"lost_heads", "lost_processes", b"lost_processes", "lost_requests", b"lost_requests", "lost_streams", b"lost_streams", "max_connections", b"max_connections", "processes", b"processes", "requests_seen", b"requests_seen", "responses_seen", b"responses_seen", "resting", b"resting", "rung", b"rung"]) -> None: ...
 
 global___RecorderState = RecorderState

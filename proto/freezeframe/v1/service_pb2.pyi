@@ -565,6 +565,16 @@ class Schedule(google.protobuf.message.Message):
     WHEN_FIELD_NUMBER: builtins.int
     CAPTURE_FIELD_NUMBER: builtins.int
     NEXT_AT_FIELD_NUMBER: builtins.int
+    JITTER_S_FIELD_NUMBER: builtins.int
+    MISSED_FIELD_NUMBER: builtins.int
+    KEEP_FIELD_NUMBER: builtins.int
+    HOLD_S_FIELD_NUMBER: builtins.int
+    CLEAR_S_FIELD_NUMBER: builtins.int
+    COOL_DOWN_S_FIELD_NUMBER: builtins.int
+    EXPRESSION_FIELD_NUMBER: builtins.int
+    CONFIGURED_FIELD_NUMBER: builtins.int
+    LAST_AT_FIELD_NUMBER: builtins.int
+    LAST_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name."""
     interval_s: builtins.float
@@ -575,6 +585,26 @@ class Schedule(google.protobuf.message.Message):
     """Trigger condition, such as "stuck-for=30s"; empty when another form is used."""
     next_at: builtins.str
     """Time of the next capture, RFC 3339; empty when it waits for a condition."""
+    jitter_s: builtins.float
+    """A time is put off by up to so many seconds, at random."""
+    missed: builtins.str
+    """What becomes of a time that passed while the agent was down: "skip", or "once" at its start; empty = "skip"."""
+    keep: builtins.int
+    """Unpinned snapshots of this schedule that are kept; 0 = as many as the store takes."""
+    hold_s: builtins.float
+    """A condition has to hold for so many seconds; 0 = as long as its short form says."""
+    clear_s: builtins.float
+    """It has to be false for so many seconds before it can fire again; absent = 10."""
+    cool_down_s: builtins.float
+    """It fires at most once in so many seconds; absent = 300."""
+    expression: builtins.str
+    """What the condition means, as an expression; told, never taken."""
+    configured: builtins.bool
+    """True when it stands in the agent's configuration file; told, never taken."""
+    last_at: builtins.str
+    """When it captured last, RFC 3339; empty when it has not; told, never taken."""
+    last: builtins.str
+    """What came of it: a snapshot id, or what went wrong; told, never taken."""
     @property
     def capture(self) -> global___CaptureRequest:
         """What to capture."""
@@ -588,9 +618,23 @@ class Schedule(google.protobuf.message.Message):
         when: builtins.str = ...,
         capture: global___CaptureRequest | None = ...,
         next_at: builtins.str = ...,
+        jitter_s: builtins.float = ...,
+        missed: builtins.str = ...,
+        keep: builtins.int = ...,
+        hold_s: builtins.float = ...,
+        clear_s: builtins.float | None = ...,
+        cool_down_s: builtins.float | None = ...,
+        expression: builtins.str = ...,
+        configured: builtins.bool = ...,
+        last_at: builtins.str = ...,
+        last: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capture", b"capture"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capture", b"capture", "cron", b"cron", "interval_s", b"interval_s", "name", b"name", "next_at", b"next_at", "when", b"when"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clear_s", b"_clear_s", "_cool_down_s", b"_cool_down_s", "capture", b"capture", "clear_s", b"clear_s", "cool_down_s", b"cool_down_s"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clear_s", b"_clear_s", "_cool_down_s", b"_cool_down_s", "capture", b"capture", "clear_s", b"clear_s", "configured", b"configured", "cool_down_s", b"cool_down_s", "cron", b"cron", "expression", b"expression", "hold_s", b"hold_s", "interval_s", b"interval_s", "jitter_s", b"jitter_s", "keep", b"keep", "last", b"last", "last_at", b"last_at", "missed", b"missed", "name", b"name", "next_at", b"next_at", "when", b"when"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_clear_s", b"_clear_s"]) -> typing.Literal["clear_s"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cool_down_s", b"_cool_down_s"]) -> typing.Literal["cool_down_s"] | None: ...
 
 global___Schedule = Schedule
 
@@ -738,6 +782,7 @@ class ErrorInfo(google.protobuf.message.Message):
         LAUNCHER_DOWN: ErrorInfo._Reason.ValueType  # 9
         INTERNAL: ErrorInfo._Reason.ValueType  # 10
         SNAPSHOT_DAMAGED: ErrorInfo._Reason.ValueType  # 11
+        UNKNOWN_SCHEDULE: ErrorInfo._Reason.ValueType  # 12
 
     class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
         """Reasons."""
@@ -754,6 +799,7 @@ class ErrorInfo(google.protobuf.message.Message):
     LAUNCHER_DOWN: ErrorInfo.Reason.ValueType  # 9
     INTERNAL: ErrorInfo.Reason.ValueType  # 10
     SNAPSHOT_DAMAGED: ErrorInfo.Reason.ValueType  # 11
+    UNKNOWN_SCHEDULE: ErrorInfo.Reason.ValueType  # 12
 
     REASON_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int

@@ -241,6 +241,7 @@ class Edge(google.protobuf.message.Message):
     BYTES_UP_PER_S_FIELD_NUMBER: builtins.int
     BYTES_DOWN_PER_S_FIELD_NUMBER: builtins.int
     LAST_DOWN_AGE_MS_FIELD_NUMBER: builtins.int
+    LONGEST_WAIT_MS_FIELD_NUMBER: builtins.int
     client_pid: builtins.int
     """Client's pid; absent for a client on another host."""
     client_address: builtins.str
@@ -277,6 +278,8 @@ class Edge(google.protobuf.message.Message):
     """Of the live view: bytes per second towards the client."""
     last_down_age_ms: builtins.float
     """Of the live view: age of the last byte towards the client, milliseconds."""
+    longest_wait_ms: builtins.float
+    """Of the live view: how long the request that has waited the longest has got no byte of its answer, milliseconds."""
     def __init__(
         self,
         *,
@@ -298,9 +301,10 @@ class Edge(google.protobuf.message.Message):
         bytes_up_per_s: builtins.float | None = ...,
         bytes_down_per_s: builtins.float | None = ...,
         last_down_age_ms: builtins.float | None = ...,
+        longest_wait_ms: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_bytes_down_delta", b"_bytes_down_delta", "_bytes_down_per_s", b"_bytes_down_per_s", "_bytes_up_delta", b"_bytes_up_delta", "_bytes_up_per_s", b"_bytes_up_per_s", "_client_pid", b"_client_pid", "_last_down_age_ms", b"_last_down_age_ms", "_moving", b"_moving", "_oldest_owed_age_ms", b"_oldest_owed_age_ms", "_server_pid", b"_server_pid", "bytes_down_delta", b"bytes_down_delta", "bytes_down_per_s", b"bytes_down_per_s", "bytes_up_delta", b"bytes_up_delta", "bytes_up_per_s", b"bytes_up_per_s", "client_pid", b"client_pid", "last_down_age_ms", b"last_down_age_ms", "moving", b"moving", "oldest_owed_age_ms", b"oldest_owed_age_ms", "server_pid", b"server_pid"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_bytes_down_delta", b"_bytes_down_delta", "_bytes_down_per_s", b"_bytes_down_per_s", "_bytes_up_delta", b"_bytes_up_delta", "_bytes_up_per_s", b"_bytes_up_per_s", "_client_pid", b"_client_pid", "_last_down_age_ms", b"_last_down_age_ms", "_moving", b"_moving", "_oldest_owed_age_ms", b"_oldest_owed_age_ms", "_server_pid", b"_server_pid", "bytes_down_delta", b"bytes_down_delta", "bytes_down_per_s", b"bytes_down_per_s", "bytes_up_delta", b"bytes_up_delta", "bytes_up_per_s", b"bytes_up_per_s", "client_address", b"client_address", "client_pid", b"client_pid", "closed_by_client", b"closed_by_client", "closed_by_server", b"closed_by_server", "connections", b"connections", "in_backlog", b"in_backlog", "last_down_age_ms", b"last_down_age_ms", "moving", b"moving", "oldest_owed_age_ms", b"oldest_owed_age_ms", "owed", b"owed", "server_address", b"server_address", "server_pid", b"server_pid", "unread_by_client", b"unread_by_client", "unread_by_server", b"unread_by_server"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bytes_down_delta", b"_bytes_down_delta", "_bytes_down_per_s", b"_bytes_down_per_s", "_bytes_up_delta", b"_bytes_up_delta", "_bytes_up_per_s", b"_bytes_up_per_s", "_client_pid", b"_client_pid", "_last_down_age_ms", b"_last_down_age_ms", "_longest_wait_ms", b"_longest_wait_ms", "_moving", b"_moving", "_oldest_owed_age_ms", b"_oldest_owed_age_ms", "_server_pid", b"_server_pid", "bytes_down_delta", b"bytes_down_delta", "bytes_down_per_s", b"bytes_down_per_s", "bytes_up_delta", b"bytes_up_delta", "bytes_up_per_s", b"bytes_up_per_s", "client_pid", b"client_pid", "last_down_age_ms", b"last_down_age_ms", "longest_wait_ms", b"longest_wait_ms", "moving", b"moving", "oldest_owed_age_ms", b"oldest_owed_age_ms", "server_pid", b"server_pid"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bytes_down_delta", b"_bytes_down_delta", "_bytes_down_per_s", b"_bytes_down_per_s", "_bytes_up_delta", b"_bytes_up_delta", "_bytes_up_per_s", b"_bytes_up_per_s", "_client_pid", b"_client_pid", "_last_down_age_ms", b"_last_down_age_ms", "_longest_wait_ms", b"_longest_wait_ms", "_moving", b"_moving", "_oldest_owed_age_ms", b"_oldest_owed_age_ms", "_server_pid", b"_server_pid", "bytes_down_delta", b"bytes_down_delta", "bytes_down_per_s", b"bytes_down_per_s", "bytes_up_delta", b"bytes_up_delta", "bytes_up_per_s", b"bytes_up_per_s", "client_address", b"client_address", "client_pid", b"client_pid", "closed_by_client", b"closed_by_client", "closed_by_server", b"closed_by_server", "connections", b"connections", "in_backlog", b"in_backlog", "last_down_age_ms", b"last_down_age_ms", "longest_wait_ms", b"longest_wait_ms", "moving", b"moving", "oldest_owed_age_ms", b"oldest_owed_age_ms", "owed", b"owed", "server_address", b"server_address", "server_pid", b"server_pid", "unread_by_client", b"unread_by_client", "unread_by_server", b"unread_by_server"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_bytes_down_delta", b"_bytes_down_delta"]) -> typing.Literal["bytes_down_delta"] | None: ...
     @typing.overload
@@ -313,6 +317,8 @@ class Edge(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_client_pid", b"_client_pid"]) -> typing.Literal["client_pid"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_last_down_age_ms", b"_last_down_age_ms"]) -> typing.Literal["last_down_age_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_longest_wait_ms", b"_longest_wait_ms"]) -> typing.Literal["longest_wait_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_moving", b"_moving"]) -> typing.Literal["moving"] | None: ...
     @typing.overload

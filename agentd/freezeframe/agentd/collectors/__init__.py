@@ -10,6 +10,7 @@ from freezeframe.agentd.collectors.read_gauges import READ_GAUGES
 from freezeframe.agentd.collectors.read_history import READ_HISTORY
 from freezeframe.agentd.collectors.read_kernel_log import READ_KERNEL_LOG
 from freezeframe.agentd.collectors.read_logs import READ_LOGS
+from freezeframe.agentd.collectors.run_hook import RUN_HOOK
 from freezeframe.agentd.collectors.sample_metrics import SAMPLE_METRICS
 from freezeframe.agentd.collectors.sample_stacks import SAMPLE_STACKS
 from freezeframe.agentd.collectors.snapshot_asyncio_tasks import SNAPSHOT_ASYNCIO_TASKS
@@ -25,8 +26,9 @@ from freezeframe.agentd.collectors.trace_requests import TRACE_REQUESTS
 from freezeframe.agentd.collectors.watch_edges import WATCH_EDGES
 from freezeframe.agentd.collectors.watch_gauges import WATCH_GAUGES
 from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
+from freezeframe.agentd.collectors.watch_path import WATCH_PATH
 
-# The first two are first steps of every capture, the last three belong to none; the others in the order in which they
+# The first two are first steps of every capture, the last five belong to none; the others in the order in which they
 # are shown.
 COLLECTORS: tuple[Collector, ...] = (
     FIND_PROCESSES,
@@ -51,4 +53,6 @@ COLLECTORS: tuple[Collector, ...] = (
     WATCH_EDGES,
     WATCH_GAUGES,
     WATCH_GPUS,
+    WATCH_PATH,
+    RUN_HOOK,
 )

@@ -50,7 +50,7 @@ def collect(job: Job, host: Host, report: Report) -> None:
         each for each in map(_request(answer.state["now_ns"]), answer.records["requests"]) if _is_socket(host, each)
     ]
     resting = tuple(ConnectionEnd(pid=pid, fd=fd) for pid, fd in answer.records["resting"])
-    report.part(Snapshot(recorder=replace(_state(answer.state), resting=resting)))
+    report.part(Snapshot(recorder=replace(state_of(answer.state), resting=resting)))
     now_ns = answer.state["now_ns"]
     report.part(
         Snapshot(connection_events=tuple(_connection_event(each, now_ns) for each in answer.records["connections"]))
@@ -117,7 +117,8 @@ def _is_socket(host: Host, request: Request) -> bool:
         return False
 
 
-def _state(state: dict[str, Any]) -> RecorderState:
+def state_of(state: dict[str, Any]) -> RecorderState:
+    """What the recorder says of itself beside "requests", "history" and "edges"."""
     return RecorderState(
         armed_ms=(state["now_ns"] - state["armed_ns"]) / 1e6,
         locked_bytes=float(state["locked_bytes"]),
@@ -134,6 +135,7 @@ def _state(state: dict[str, Any]) -> RecorderState:
         evicted=float(state["evicted"]),
         rung=state["rung"],
         io_uring_pids=tuple(state["io_uring_pids"]),
+        cpu_ms=state["cpu_s"] * 1000.0,
     )
 
 

@@ -57,6 +57,8 @@ class EdgeNow(NamedTuple):
     request_rate: float
     # Last byte from the server; 0 when none came.
     last_answer_ns: int
+    # When the request that has waited the longest for the next byte of its answer began to; 0 when there is none.
+    waiting_ns: int
     # Server-sent events per second from the server, as many of them as were written one by one.
     event_rate: float
 
@@ -140,7 +142,7 @@ class Sampler:
             served = connection.side == layout.SERVER
             answer, request = (moved_out, moved_in) if served else (moved_in, moved_out)
             last_answer = connection.out_ns if served else connection.in_ns
-            total = totals.setdefault(edge, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+            total = totals.setdefault(edge, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
             total[0] += in_flight
             if in_flight and (not total[1] or connection.request_ns < total[1]):
                 total[1] = connection.request_ns
@@ -148,9 +150,12 @@ class Sampler:
             total[3] += request / elapsed if elapsed else 0.0
             total[4] = max(total[4], last_answer)
             total[5] += events / elapsed if elapsed else 0.0
+            waits_since = max(connection.request_ns, last_answer)
+            if in_flight and (not total[6] or waits_since < total[6]):
+                total[6] = waits_since
         self._processes = sorted(of_processes, key=lambda pid: -of_processes[pid])[:_PROCESSES]
         self.edges = [
-            EdgeNow(edge, int(total[0]), int(total[1]), total[2], total[3], int(total[4]), total[5])
+            EdgeNow(edge, int(total[0]), int(total[1]), total[2], total[3], int(total[4]), int(total[6]), total[5])
             for edge, total in totals.items()
         ]
         values: dict[Key, float] = {}

@@ -258,6 +258,7 @@ class Recorder:
             # Of the ages: not before any of the requests began.
             "now_ns": time.monotonic_ns(),
             "rung": self._rung,
+            "cpu_s": time.process_time(),
             "locked_bytes": ledger.locked_bytes(),
             "evicted": ledger.evicted,
             "io_uring_pids": self._io_uring_pids(),

@@ -16,7 +16,7 @@ from freezeframe.judge.model.host import (
     Throttle,
 )
 from freezeframe.judge.model.logs import LogFinding, LogRequest, LogSource
-from freezeframe.judge.model.meta import Meta, Outcome
+from freezeframe.judge.model.meta import Meta, Outcome, Triggered
 from freezeframe.judge.model.metrics import DebugTrace, Endpoint, Metric, Rank
 from freezeframe.judge.model.processes import Process, Thread
 from freezeframe.judge.model.profiles import ProfileFrame, ProfileStack, ProfileThread, ProfileWait
@@ -82,6 +82,7 @@ __all__ = [
     "TaskEdge",
     "Thread",
     "Throttle",
+    "Triggered",
     "Verdict",
     "Waiter",
 ]

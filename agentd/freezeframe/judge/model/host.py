@@ -211,7 +211,7 @@ class Series:
 
     # What is sampled: "answer bytes", "answer events", "request bytes" (per second), "requests" (in flight), "cpu"
     # (percent of one), "running threads", "blocked threads", "pressure" (percent), "gauge", "tokens" (per second),
-    # "gpu use" (percent), "gpu power" (watts), "kernel" (events).
+    # "gpu use" (percent), "gpu power" (watts), "kernel" (events), "path" (what triggers are evaluated on, by name).
     kind: str = ""
     # Address of a client or server on another host, resource of a pressure, name of a gauge or counter, a GPU, what the
     # kernel told; empty otherwise.

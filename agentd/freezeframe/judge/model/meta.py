@@ -40,6 +40,27 @@ class Meta:
     usual_clients: tuple[str, ...] = ()
     # Processes named with --pid: others, but for their peers, were not looked at; empty when none was named.
     pids: tuple[int, ...] = ()
+    # The schedule that asked for it; empty when a caller did.
+    schedule: str = ""
+    # The trigger that asked for it; None when it was none.
+    triggered: Triggered | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Triggered:
+    """The condition that made a capture happen, and what it was evaluated on."""
+
+    # As it was given: "stuck-for=30s".
+    condition: str = ""
+    # What it means: "longest_wait_s >= 30".
+    expression: str = ""
+    # Which look after the trigger this is, from 1, and how many there are.
+    look: int = 0
+    looks: int = 0
+    # When it fired, RFC 3339, UTC, milliseconds.
+    fired_at: str = ""
+    # The values that it was evaluated on when it fired, by name.
+    values: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,5 +107,7 @@ class RecorderState:
     rung: int = 0
     # Processes that use io_uring: what it carries is not seen.
     io_uring_pids: tuple[int, ...] = ()
+    # CPU time of the recorder's process since it started, milliseconds.
+    cpu_ms: float = 0.0
     # Connections of the path on which certainly nothing is in flight: all their requests are answered to the end.
     resting: tuple[ConnectionEnd, ...] = ()

@@ -121,6 +121,8 @@ class Edge:
     bytes_down_per_s: float | None = None
     # Of the live view: age of the last byte towards the client, milliseconds.
     last_down_age_ms: float | None = None
+    # Of the live view: how long the request that has waited the longest has got no byte of its answer, milliseconds.
+    longest_wait_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from freezeframe.client.settings import Color, Output, Settings
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LONGEST_S = 3600.0
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,21 @@ class Seconds(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number of seconds.", param, ctx)
         return number
+
+
+class Duration(click.types.FloatParamType):
+    """A time: seconds, or "10m", "1h", "2d"."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Give seconds."""
+        if isinstance(value, float):
+            return value
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no time: give seconds, or 10m, 1h, 2d.", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
 
 
 class Text(click.types.StringParamType):

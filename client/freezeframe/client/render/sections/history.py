@@ -16,6 +16,7 @@ _WIDTH = 60
 # Edges first: what people look for is when the tokens stopped.
 _ORDER = (
     *("answer bytes", "answer events", "requests", "request bytes", "tokens", "gauge"),
+    "path",
     *("gpu use", "gpu power", "kernel"),
     *("cpu", "running threads", "blocked threads", "pressure"),
 )

@@ -22,7 +22,7 @@ from freezeframe.client.render.document import (
 from freezeframe.client.render.sections import records
 from freezeframe.client.render.sections.contract import Snapshot, item
 from freezeframe.client.render.values import NOTHING, enum_name, optional, pid, pids
-from freezeframe.v1 import verdict_pb2
+from freezeframe.v1 import meta_pb2, verdict_pb2
 
 _FILE = re.compile(r"\bFILE\b")
 # Codes that accuse nobody.
@@ -233,6 +233,19 @@ def commands(snapshot: Snapshot, file: str) -> tuple[str, str]:
     return (f"freezeframe show {quoted} verdict --why", f"freezeframe show {quoted} {leaned}")
 
 
+def _cause(meta: meta_pb2.Meta) -> str:
+    """Say which schedule or trigger asked for it, and what the trigger saw; empty when a caller did."""
+    if not meta.HasField("triggered"):
+        return f"by schedule {meta.schedule}" if meta.schedule else ""
+    fired = meta.triggered
+    names = [name for name in sorted(fired.values) if re.search(rf"\b{re.escape(name)}\b", fired.expression)]
+    values = ", ".join(f"{name} was {fired.values[name]}" for name in names)
+    return (
+        f"by trigger {meta.schedule} ({fired.condition}: {fired.expression}{'; ' if values else ''}{values}), "
+        f"fired at {fired.fired_at}, look {fired.look} of {fired.looks}"
+    )
+
+
 def _about(snapshot: Snapshot) -> Section:
     return Section(title="", blocks=(Paragraph(text=about(snapshot), tone=Tone.QUIET),), priority=6)
 
@@ -247,6 +260,7 @@ def about(snapshot: Snapshot) -> str:
         f"took {units.age(meta.duration_ms)}",
         looks,
         f"agent {meta.agent_version or 'unknown'}" + (", started for this capture" if meta.embedded else ""),
+        _cause(meta),
         f"note: {meta.note}" if meta.note else "",
     ]
     return ", ".join(part for part in parts if part)
