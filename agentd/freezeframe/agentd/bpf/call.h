@@ -12,12 +12,7 @@
 /* A read of user memory costs more than the bytes that it reads: 100 ns on some machines. So iovecs are read in groups,
    and a call in one buffer that is no longer than SMALL at once as a whole. */
 #define GROUP 4
-#ifndef FROM_TRACEPOINTS
 #define SMALL HEAD_PIECE
-#else
-/* Where no kernel memory may be read it cannot be copied into a head from here. */
-#define SMALL 64
-#endif
 #define START_BYTES 15
 #define TAIL_BYTES 8
 /* "\r\n0\r\n\r\n". */
@@ -169,6 +164,7 @@ static __always_inline u32 tail_of_small(struct call *k) {
   return TAIL_BYTES;
 }
 
+/* Leave nothing in `start`. */
 static __always_inline void clear_start(struct call *k) {
 #pragma clang loop unroll(disable)
   for (u32 i = 0; i < SMALL; i += 32) {

@@ -65,22 +65,30 @@ static __always_inline void extend_head(struct connection *c, struct call *k, u3
     k->head = index;
 }
 
-#ifndef FROM_TRACEPOINTS
-/* Copy what is in `start` as a whole behind what the head has. */
-static __always_inline void copy_small(struct call *k) {
+/* Move what is in `start` as a whole behind what the head has. */
+static __always_inline void move_small(struct call *k) {
   u32 index = k->head;
   struct head *h = heads.lookup(&index);
   if (!h || h->connection != k->connection || h->length >= HEAD_BYTES)
     return;
   u32 at = h->length;
-  u64 n = k->bytes;
   FORGET(at);
-  FORGET(n);
   at &= HEAD_BYTES - 1;
-  if (n <= HEAD_PIECE && !bpf_probe_read_kernel(h->bytes + at, n, k->start))
-    h->length = at + n;
+  u8 *to = h->bytes + at;
+  /* Not by a call of the kernel, which costs more than the bytes. Behind the end both are zero. */
+#pragma clang loop unroll(disable)
+  for (u32 i = 0; i < SMALL; i += 32) {
+    if (i >= k->filled)
+      break;
+#pragma unroll
+    for (u32 j = 0; j < 32; j += 8) {
+      *(u64 *)(to + i + j) = *(u64 *)(k->start + i + j);
+      *(u64 *)(k->start + i + j) = 0;
+    }
+  }
+  h->length = at + k->filled;
+  k->filled = 0;
 }
-#endif
 
 /* Copy from where the bytes are. */
 static __always_inline void copy_pieces(struct head *h, struct call *k) {

@@ -100,15 +100,12 @@ static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd,
   k->left = k->bytes;
   k->len = k->iov ? 0 : k->bytes;
   k->next = 0;
-#ifndef FROM_TRACEPOINTS
-  if (k->head != NO_HEAD && k->small)
-    copy_small(k);
-  else
-#endif
-  if (k->head != NO_HEAD)
+  if (k->head != NO_HEAD && !k->small)
     /* Does what follows here, too: the end of a call is among the bytes of most heads. */
     continuations.call((void *)ctx, HEAD_BYTES_OF);
   keep_tail(c, k, k->small ? tail_of_small(k) : read_tail(k));
+  if (k->head != NO_HEAD && k->small)
+    move_small(k);
   clear_start(k);
   if (frames)
     continuations.call((void *)ctx, FRAMES);
