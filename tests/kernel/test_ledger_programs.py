@@ -274,6 +274,21 @@ def test_node(ledger: Ledger, app: tuple[int, int]) -> None:
         assert [(e.method, e.path, e.request_id) for e in of(ledger, process.pid)] == expected
 
 
+@pytest.mark.needs("go")
+def test_go(ledger: Ledger, app: tuple[int, int], tmp_path: Path) -> None:
+    pid, port = app
+    subprocess.run(["go", "build", "-o", tmp_path / "client", PROGRAMS / "go_client.go"], check=True)
+    with child(str(tmp_path / "client"), str(port), "29") as process:
+        # The last one hangs; the one before it goes on.
+        eventually(lambda: counts(ledger, pid) == (31, 30))
+        eventually(lambda: counts(ledger, process.pid) == (31, 30))
+        expected = {("POST", "/stream", "go-/stream", 200, True), ("POST", "/hang", "go-/hang", 0, False)}
+        for each in (pid, process.pid):
+            eventually(lambda each=each: len(of(ledger, each)) == 2)
+            found = {(e.method, e.path, e.request_id, e.status, e.streaming) for e in of(ledger, each)}
+            assert found == expected
+
+
 NGINX = """
 daemon off; master_process on; worker_processes 1; pid {folder}/pid; error_log stderr crit;
 events {{ worker_connections 256; }}

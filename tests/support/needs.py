@@ -95,6 +95,11 @@ def _rustc() -> str | None:
     return None if shutil.which("rustc") else "no rustc here"
 
 
+def _go() -> str | None:
+    # 450 MB that nothing else here uses: packaging/setup.sh does not bring it.
+    return None if shutil.which("go") else "no go here: apt install golang-go"
+
+
 def _gdb() -> str | None:
     return _root() or (None if shutil.which("gdb") else "no gdb here: packaging/setup.sh --bench")
 
@@ -169,6 +174,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "qemu": _qemu,
     "libpython": _libpython,
     "rustc": _rustc,
+    "go": _go,
     "gdb": _gdb,
     "eu-stack": _eu_stack,
     "strace": _strace,
