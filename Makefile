@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check replay e2e engines fuzz bench kernels pythons floors proto package package-test lock docs clean
+.PHONY: setup demo test check replay e2e engines fuzz bench kernels bccs pythons floors proto package package-test lock docs clean
 
 setup: $(VENV)/.ready
 
@@ -68,6 +68,12 @@ bench: setup
 kernels: setup
 	sh packaging/setup.sh --kernels
 	FREEZEFRAME_REQUIRE=qemu $(BIN)/python -m pytest -q tests/kernel/test_older_kernel.py
+
+# The recorder's programs by the BCC of Debian 13 and of unstable, each in a root of its own; 600 MB of disk each.
+bccs:
+	sh packaging/setup.sh --kernels
+	sh packaging/try_bcc.sh trixie
+	sh packaging/try_bcc.sh sid
 
 # Unit and contract tests and one real capture: on every CPython at hand; with the oldest releases that are admitted.
 pythons floors:

@@ -2,7 +2,7 @@
 # Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
 #
 # setup.sh [--test] [--bench] [--kernels]   --test adds the programs that tests trace, --bench what only tests/bench
-# compares with (gdb, eu-stack), --kernels what boots another kernel (qemu).
+# compares with (gdb, eu-stack), --kernels what boots another kernel (qemu) and unpacks another BCC (debootstrap).
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
@@ -15,7 +15,7 @@ for option in "$@"; do
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         ;;
     --bench) packages="$packages gdb elfutils curl" ;;
-    --kernels) packages="$packages qemu-system-x86 busybox-static" ;;
+    --kernels) packages="$packages qemu-system-x86 busybox-static debootstrap" ;;
     *)
         echo "setup.sh: unknown option $option" >&2
         exit 2

@@ -107,6 +107,12 @@ def test_a_program_that_does_not_load_says_what_the_kernel_said(private_director
     assert "task_struct" in said
 
 
+def test_what_does_not_compile_says_what_the_compiler_said(private_directory: Path) -> None:
+    with pytest.raises(BpfError) as refusal:
+        loader.load(compiled.ProgramFile(file="ledger.bpf.c"), str(private_directory))
+    assert "use of undeclared identifier 'HEAD_BYTES'" in refusal.value.detail
+
+
 def test_what_was_compiled_is_kept_as_long_as_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
 

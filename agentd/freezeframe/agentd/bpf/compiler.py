@@ -22,7 +22,7 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +38,6 @@ ROOM = Path(__file__).resolve().parent
 DISTRIBUTION = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages", "/usr/lib64/python3/site-packages")
 INSTALL = "apt install python3-bpfcc, or: dnf install python3-bcc"
 _ARCHITECTURES = {"x86_64": "x86"}
-_LOG_CHARACTERS = 2000
 _TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
 _CLONE_NEWNS = 0x20000
 _MS_REC, _MS_PRIVATE = 0x4000, 1 << 18
@@ -106,23 +105,6 @@ def find_bcc(paths: Sequence[str] = DISTRIBUTION) -> ModuleType:
             raise BpfError(f"importing bcc: {error}", INSTALL) from error
         return module
     raise BpfError("importing bcc: it is not installed", INSTALL)
-
-
-@contextlib.contextmanager
-def _captured_stderr(into: list[str]) -> Iterator[None]:
-    """Collect what libbcc and the verifier print."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    kept = os.memfd_create("stderr", os.MFD_CLOEXEC)
-    os.dup2(kept, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        size = os.fstat(kept).st_size
-        into.append(os.pread(kept, size, 0).decode("utf-8", "replace")[-_LOG_CHARACTERS:])
-        os.close(kept)
 
 
 def source(file: str, given: set[str] | None = None) -> str:
@@ -240,12 +222,10 @@ def _compile(directory: str, kernel_headers: str, program: ProgramFile) -> Compi
         os.environ["BCC_KERNEL_SOURCE"] = kernel_headers
     else:
         headers = os.environ["BCC_KERNEL_SOURCE"] = write_headers(directory)
-    said: list[str] = []
     try:
-        with _captured_stderr(said):
-            return compile_file(bcc, program)
+        return compile_file(bcc, program)
     except Exception as error:  # bcc raises Exception itself
-        raise BpfError(f"{program.file}: {error}: {said[0] if said else ''}".strip()) from error
+        raise BpfError(f"{program.file}: {error}") from error
     finally:
         if headers is not None:
             shutil.rmtree(headers, ignore_errors=True)

@@ -122,6 +122,8 @@ static __always_inline void copy_pieces(struct head *h, struct call *k) {
 /* The first bytes of a message, from the call that `transfer` left behind; and the end of that call. */
 static __always_inline void fill_head(struct connection *c, struct call *k) {
   u32 index = k->head, have;
+  /* 64 bits: of 32 some compilers make two registers, and the verifier sees the bound of one of them only. */
+  u64 end;
   struct head *h = heads.lookup(&index);
   bool own = h && h->connection == k->connection;
   if (own) {
@@ -129,7 +131,7 @@ static __always_inline void fill_head(struct connection *c, struct call *k) {
     if (k->left && h->length < HEAD_BYTES)
       c->flags |= HEAD_GAP;
   }
-  u32 end = own && !k->left && k->bytes >= TAIL_BYTES ? h->length - TAIL_BYTES : HEAD_BYTES + HEAD_PIECE;
+  end = own && !k->left && k->bytes >= TAIL_BYTES ? h->length - TAIL_BYTES : HEAD_BYTES + HEAD_PIECE;
   FORGET(end);
   if (k->small) {
     have = tail_of_small(k);

@@ -34,6 +34,7 @@ _PER_CPU = frozenset({5, 6, 10})
 _KINDS = {"typed": syscalls.TRACING, "raw": syscalls.RAW_TRACEPOINT, "tracepoint": syscalls.TRACEPOINT}
 _INDEX = struct.Struct("=I")
 _TIMEOUT_S = 60.0
+_SAID_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ def _compile(program: ProgramFile, directory: str, kernel_headers: str, timeout_
         done = subprocess.run(
             [*arguments, json.dumps(asdict(program))],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            capture_output=True,
             cwd="/",
             timeout=timeout_s,
             check=False,
@@ -130,11 +131,13 @@ def _compile(program: ProgramFile, directory: str, kernel_headers: str, timeout_
         raise BpfError(
             f"compiling the recorder's programs: not done within {timeout_s:.0f} s", "look at the load"
         ) from None
+    # Of clang and LLVM, which end the process where they can't go on.
+    said = done.stderr.decode("utf-8", "replace").strip()[-_SAID_CHARACTERS:]
     if not done.stdout:
-        raise BpfError("compiling the recorder's programs: the compiler ended without an answer", "see the log")
+        raise BpfError(f"{program.file}: the compiler ended without an answer: {said}", "freezeframe doctor")
     answer = json.loads(done.stdout)
     if "error" in answer:
-        raise BpfError(answer["error"], answer["hint"])
+        raise BpfError(f"{answer['error']}: {said}" if said else answer["error"], answer["hint"])
     return done.stdout
 
 

@@ -43,7 +43,14 @@ static __always_inline struct socket_event *next_event(u16 what) {
   u64 *last = last_event.lookup(&zero);
   if (!last)
     return NULL;
+#if __clang_major__ < 15
   u64 number = __sync_fetch_and_add(last, 1) + 1;
+#else
+  /* The result of the above is refused by LLVM 21, as BCC runs it; that of 14 knows no assembler. */
+  u64 number = 1;
+  __asm__ __volatile__("%0 = atomic_fetch_add((u64 *)(%1 + 0), %0)" : "+r"(number) : "r"(last) : "memory");
+  number++;
+#endif
   u32 place = number & (EVENTS - 1);
   struct socket_event *e = socket_events.lookup(&place);
   if (!e)
