@@ -61,7 +61,8 @@ def _trace_processor() -> str | None:
 
 
 def _go() -> str | None:
-    return None if shutil.which("go") else "no go tool pprof here: apt install golang-go"
+    # 450 MB: packaging/setup.sh does not bring it.
+    return None if shutil.which("go") else "no go here: apt install golang-go"
 
 
 def _s3() -> str | None:
@@ -93,11 +94,6 @@ def _qemu() -> str | None:
 
 def _rustc() -> str | None:
     return None if shutil.which("rustc") else "no rustc here"
-
-
-def _go() -> str | None:
-    # 450 MB that nothing else here uses: packaging/setup.sh does not bring it.
-    return None if shutil.which("go") else "no go here: apt install golang-go"
 
 
 def _gdb() -> str | None:
@@ -174,7 +170,6 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "qemu": _qemu,
     "libpython": _libpython,
     "rustc": _rustc,
-    "go": _go,
     "gdb": _gdb,
     "eu-stack": _eu_stack,
     "strace": _strace,
