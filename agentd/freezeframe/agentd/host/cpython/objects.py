@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from freezeframe.agentd.host.target_memory import PagedMemory, TargetMemory, UnreadableMemoryError
 from freezeframe.agentd.host.text import escape
@@ -57,19 +58,17 @@ TYPE_SYMBOLS: Mapping[str, tuple[str, str]] = {
 }
 
 
+@dataclass(slots=True, kw_only=True)
 class Type:
     """What is read of a type object, once."""
 
-    __slots__ = ("base", "basicsize", "dictoffset", "flags", "keys", "name")
-
-    def __init__(self, *, name: str, flags: int, dictoffset: int, basicsize: int, keys: int, base: int) -> None:
-        self.name = name
-        self.flags = flags
-        self.dictoffset = dictoffset
-        self.basicsize = basicsize
-        # Address of the keys that instances share; 0 when none.
-        self.keys = keys
-        self.base = base
+    name: str
+    flags: int
+    dictoffset: int
+    basicsize: int
+    # Address of the keys that instances share; 0 when none.
+    keys: int
+    base: int
 
 
 class Objects:
