@@ -55,7 +55,7 @@ engines: setup .venv-sglang/.ready
 
 # Every parser of foreign memory and files with 50,000 cases: hours.
 fuzz: setup
-	FREEZEFRAME_REQUIRE=root,bpf,gcc FREEZEFRAME_FUZZ=50000 $(BIN)/python -m pytest -q tests/integration/test_hostile_memory.py \
+	FREEZEFRAME_REQUIRE=root,bpf,gcc FREEZEFRAME_FUZZ=50000 $(BIN)/python -m pytest -q --timeout=3600 tests/integration/test_hostile_memory.py \
 	  tests/integration/test_native_fuzz.py $(addprefix tests/unit/test_,native_files.py cpython_code.py futexes.py waits.py perf_events.py)
 
 # Measures every number that is promised, one after the other, and writes tests/bench/RESULTS.md.

@@ -24,9 +24,9 @@ from freezeframe.agentd.host.cpython.task_set import NoAsyncioError, section_add
 from freezeframe.agentd.host.cpython.threads import StackWalker, threads_of
 from freezeframe.agentd.host.target_memory import TargetMemory, TargetMemoryError
 from tests.support.children import PROGRAMS, child
-from tests.support.fuzz import FUZZ
+from tests.support.fuzz import FUZZ, PATIENCE
 
-pytestmark = [pytest.mark.needs("root"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.needs("root"), PATIENCE]
 
 PAGE = 4096
 # That the target has, at least.

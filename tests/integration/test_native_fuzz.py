@@ -21,11 +21,11 @@ from freezeframe.agentd.host.native.task_iterator import Task
 from freezeframe.agentd.host.target_memory import TargetMemory
 from tests.support.children import child
 from tests.support.compiled import c_program
-from tests.support.fuzz import CASES, FUZZ
+from tests.support.fuzz import CASES, FUZZ, PATIENCE
 
 FRAMES = 200
 
-pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="registers of x86-64")
+pytestmark = [pytest.mark.skipif(os.uname().machine != "x86_64", reason="registers of x86-64"), PATIENCE]
 
 
 @pytest.fixture(scope="module")
