@@ -39,6 +39,7 @@ def findings() -> Iterator[str]:
     yield capabilities.recorder(Outcome(collector="trace_requests", status=Outcome.Status.OK)).name
     yield capabilities.gpus(Host()).name
     yield capabilities.store(StoreFailedError("opening it", ""), StoreLimits()).name
+    yield capabilities.copies(StoreFailedError("copying it", ""), "s3://b").name
 
 
 @pytest.mark.needs("docs")

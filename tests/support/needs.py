@@ -60,6 +60,10 @@ def _trace_processor() -> str | None:
     return None if shutil.which("node") else "no node here: apt install nodejs"
 
 
+def _speedscope() -> str | None:
+    return None if shutil.which("speedscope") else "no speedscope here: npm install --global speedscope"
+
+
 def _go() -> str | None:
     # 450 MB: packaging/setup.sh does not bring it.
     return None if shutil.which("go") else "no go here: apt install golang-go"
@@ -164,6 +168,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "mcp": _mcp,
     "parquet": _parquet,
     "trace_processor": _trace_processor,
+    "speedscope": _speedscope,
     "go": _go,
     "s3": _s3,
     "gcc": _gcc,

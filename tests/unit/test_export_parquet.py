@@ -20,7 +20,7 @@ if importlib.util.find_spec("pyarrow"):
 
 pytestmark = pytest.mark.needs("parquet")
 
-DOCS = Path(__file__).parents[2] / "docs" / "tables.md"
+DOCS = Path(__file__).parents[2] / "docs" / "pages" / "tables.md"
 SNAPSHOT = """
 meta { snapshot_id: "gpu-07-1" host: "gpu-07" started_at: "2026-01-02T03:04:05.678Z" }
 processes { pid: 7 role: SCHEDULER title: "sglang::scheduler"

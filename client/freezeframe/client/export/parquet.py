@@ -1,4 +1,4 @@
-"""Parquet, a folder per table and a file per snapshot in it: for DuckDB, Spark and Trino (docs/tables.md).
+"""Parquet, a folder per table and a file per snapshot in it: for DuckDB, Spark and Trino (docs/pages/tables.md).
 
 Columns are the fields of the wire message under their own names; every row has the snapshot, its host and its time.
 Alone imports pyarrow (extra `[export]`).
