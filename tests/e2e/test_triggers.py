@@ -118,12 +118,14 @@ def test_a_process_that_ends_is_captured_at_once(tmp_path: Path) -> None:
         time.sleep(10)
         assert kept(agent, tmp_path) == []
         ended = time.time()
-        bed.send_signal(bed.pids.decode.scheduler, signal.SIGKILL)
+        scheduler = bed.pids.decode.scheduler
+        bed.send_signal(scheduler, signal.SIGKILL)
         (first, *_) = wait_for(agent, tmp_path, 1, 60)
     meta = first["manifest"]["hosts"][0]["meta"]
     begun = datetime.fromisoformat(meta["started_at"].replace("Z", "+00:00")).timestamp()
     assert begun - ended <= 3.0
     assert meta["triggered"]["values"]["exits"] == "1"
+    assert meta["triggered"]["values"]["ended"] == f"scheduler {scheduler}"
     assert first["manifest"]["verdict"]["code"] == "PROCESS_DEAD"
 
 

@@ -88,7 +88,7 @@ async def test_what_the_feed_saw_and_nothing_once_it_is_old() -> None:
         Edge(client_pid=2, server_pid=3, owed=30, oldest_owed_age_ms=99_000.0, longest_wait_ms=99_000.0),
     )
     state = RecorderState(cpu_ms=1500.0, locked_bytes=4096.0, requests_seen=60.0, lost_requests=2.0)
-    told.feed.take(Snapshot(edges=edges, recorder=state), lambda _values, _now: None, asyncio.Event())
+    told.feed.take(Snapshot(edges=edges, recorder=state), lambda _values, _now, _told: None, asyncio.Event())
     samples = told.samples()
     assert samples["freezeframe_recorder_armed"] == {(): 1.0}
     assert samples["freezeframe_recorder_cpu_seconds_total"] == {(): 1.5}

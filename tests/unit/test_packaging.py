@@ -25,7 +25,7 @@ SCRIPT = PACKAGING / "capture-before-restart.sh"
 def names() -> set[str]:
     """Names of all samples that the endpoint can have."""
     told = Told()
-    told.feed.take(Snapshot(recorder=RecorderState()), lambda _values, _now: None, asyncio.Event())
+    told.feed.take(Snapshot(recorder=RecorderState()), lambda _values, _now, _told: None, asyncio.Event())
     told.feed._values |= {"stopped": 0.0}
     found = set()
     for family in text_string_to_metric_families(told.metrics.text().decode()):

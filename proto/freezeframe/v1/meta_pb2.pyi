@@ -148,7 +148,7 @@ class Triggered(google.protobuf.message.Message):
     """When it fired, RFC 3339, UTC, milliseconds."""
     @property
     def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """The values that it was evaluated on when it fired, by name."""
+        """The values that it was evaluated on when it fired, by name; "ended" names processes that had just ended."""
 
     def __init__(
         self,

@@ -33,7 +33,8 @@ class Knows(Protocol):
         """Learn those that are new."""
 
 
-OnValues = Callable[[Mapping[str, float], float], None]
+# Called with the values of a second, the time, and what else there is to tell of it.
+OnValues = Callable[[Mapping[str, float], float, Mapping[str, str]], None]
 
 
 class Feed:
@@ -53,7 +54,7 @@ class Feed:
         self._history = History()
         self._living: dict[tuple[int, int], Process] = {}
         # Of the path, seen alive, and not known any more when the next worker began.
-        self._vanished = 0
+        self._vanished: tuple[Process, ...] = ()
         self._learned_at = 0.0
         # Pids at the ends of edges that were looked up in vain: they are not asked for again.
         self._strangers: frozenset[int] = frozenset()
@@ -72,7 +73,7 @@ class Feed:
                 continue
             path = readings.of_path(self._processes.known())
             present = {readings.key_of(process) for process in path}
-            self._vanished += len(self._living.keys() - present)
+            self._vanished += tuple(each for key, each in self._living.items() if key not in present)
             self._living = {key: each for key, each in self._living.items() if key in present}
             self._next_job += 1
             job = Job(
@@ -119,9 +120,10 @@ class Feed:
         now = self._clock.monotonic()
         known = self._processes.known()
         values = readings.values(part, known, self._living)
+        ended = (*self._vanished, *readings.ended(part, self._living))
         if self._vanished:
-            values["exits"] = values.get("exits", 0.0) + self._vanished
-            self._vanished = 0
+            values["exits"] = float(len(ended))
+            self._vanished = ()
         self._living = readings.alive(part)
         self._at, self._edges, self._recorder, self._values = now, part.edges, part.recorder, values
         self._history.add({Key("path", name): value for name, value in values.items()})
@@ -130,7 +132,7 @@ class Feed:
         if strangers - self._strangers:
             unknown.set()
         self._strangers = strangers
-        on_values(values, now)
+        on_values(values, now, {"ended": readings.named(ended)} if ended else {})
 
     def fresh(self) -> bool:
         """Whether the last look is of the last seconds."""

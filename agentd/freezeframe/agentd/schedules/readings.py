@@ -31,13 +31,23 @@ def values(part: Snapshot, known: Sequence[Process], living: Mapping[tuple[int, 
         found |= _of_edges(part.edges, known)
     if part.processes:
         found["stopped"] = float(sum(each.state in _STOPPED or each.frozen for each in part.processes))
-        found["exits"] = float(sum(each.state in _ENDED and key_of(each) in living for each in part.processes))
+        found["exits"] = float(len(ended(part, living)))
     found["backlog"] = float(sum(each.backlog or 0 for each in part.sockets))
     found["xids"] = float(sum(each.kind == "xid" for each in part.kernel_events))
     for pressure in part.host.pressure if part.host is not None else ():
         if pressure.some_window is not None:
             found[f"psi_{pressure.resource}"] = pressure.some_window
     return found
+
+
+def ended(part: Snapshot, living: Mapping[tuple[int, int], Process]) -> tuple[Process, ...]:
+    """Those of this part that have ended and were seen alive before."""
+    return tuple(each for each in part.processes if each.state in _ENDED and key_of(each) in living)
+
+
+def named(processes: Iterable[Process]) -> str:
+    """Name them for people: "scheduler 4711, detokenizer 4712"."""
+    return ", ".join(f"{each.role.name.lower().replace('_', '-')} {each.pid}" for each in processes)
 
 
 def alive(part: Snapshot) -> dict[tuple[int, int], Process]:

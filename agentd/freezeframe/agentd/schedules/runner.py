@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from freezeframe.agentd.audit import Audit, Call
@@ -40,6 +41,8 @@ _TICK_S = 1.0
 _DISK_S = 10.0
 _BLIND_S = 3.0
 _DIGITS = 3
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 T = TypeVar("T")
 
@@ -196,8 +199,8 @@ class Schedules:
                 entry.busy = asyncio.ensure_future(self._timed(entry))
             entry.due = self._next(entry.schedule, now, entry.due)
 
-    def on_values(self, values: Mapping[str, float], now: float) -> None:
-        """Evaluate every trigger on the values of one second; `now` is monotonic."""
+    def on_values(self, values: Mapping[str, float], now: float, told: Mapping[str, str] = _NOTHING) -> None:
+        """Evaluate every trigger on the values of one second; `now` is monotonic, `told` goes into the snapshot."""
         self._valued_at = now
         for entry in self._entries.values():
             if entry.trigger is None or entry.condition is None:
@@ -205,7 +208,8 @@ class Schedules:
             entry.state, fires = triggers.step(entry.trigger, entry.state, values, now)
             if fires and entry.busy is None:
                 self._log.info("trigger", schedule=entry.schedule.name, condition=entry.condition.text)
-                entry.busy = asyncio.ensure_future(self._looks(entry, entry.condition, dict(values)))
+                seen = {name: f"{round(value, _DIGITS):g}" for name, value in values.items()} | dict(told)
+                entry.busy = asyncio.ensure_future(self._looks(entry, entry.condition, seen))
 
     def _entry(self, schedule: Schedule, *, configured: bool, ran_at: float | None) -> Entry:
         entry = Entry(schedule=schedule, configured=configured, ran_at=ran_at)
@@ -226,9 +230,8 @@ class Schedules:
         finally:
             entry.busy = None
 
-    async def _looks(self, entry: Entry, condition: conditions.Condition, values: Mapping[str, float]) -> None:
+    async def _looks(self, entry: Entry, condition: conditions.Condition, seen: Mapping[str, str]) -> None:
         fired, fired_at = self._clock.monotonic(), rfc3339(self._clock.wall())
-        told = tuple(sorted((name, f"{round(value, _DIGITS):g}") for name, value in values.items()))
         try:
             for number, after_s in enumerate(triggers.LOOKS_S, 1):
                 await asyncio.sleep(max(0.0, fired + after_s - self._clock.monotonic()))
@@ -238,7 +241,7 @@ class Schedules:
                     look=number,
                     looks=len(triggers.LOOKS_S),
                     fired_at=fired_at,
-                    values=told,
+                    values=tuple(sorted(seen.items())),
                 )
                 await self._capture(entry, _spec(entry.schedule, f"trigger {condition.text}", triggered))
         finally:

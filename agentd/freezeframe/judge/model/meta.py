@@ -59,7 +59,7 @@ class Triggered:
     looks: int = 0
     # When it fired, RFC 3339, UTC, milliseconds.
     fired_at: str = ""
-    # The values that it was evaluated on when it fired, by name.
+    # The values that it was evaluated on when it fired, by name; "ended" names processes that had just ended.
     values: tuple[tuple[str, str], ...] = ()
 
 

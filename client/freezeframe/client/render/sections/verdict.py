@@ -240,6 +240,8 @@ def _cause(meta: meta_pb2.Meta) -> str:
     fired = meta.triggered
     names = [name for name in sorted(fired.values) if re.search(rf"\b{re.escape(name)}\b", fired.expression)]
     values = ", ".join(f"{name} was {fired.values[name]}" for name in names)
+    if "ended" in fired.values:
+        values += f": {fired.values['ended']}"
     return (
         f"by trigger {meta.schedule} ({fired.condition}: {fired.expression}{'; ' if values else ''}{values}), "
         f"fired at {fired.fired_at}, look {fired.look} of {fired.looks}"
