@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from freezeframe.client import files
 from freezeframe.client.cli import cli
 from freezeframe.client.cli.report import FORMS
-from freezeframe.client.report import bundle, issue
+from freezeframe.client.report import bundle, forms, issue
 from freezeframe.client.report.anonymise import anonymise
 from freezeframe.judge import file
 from freezeframe.v1 import snapshot_pb2
@@ -24,6 +24,23 @@ from tests.support.command import SEPARATE
 from tests.support.story import story
 
 SECRET = "hf_abcdefGHIJKL0123456789"
+
+
+# As the projects' forms have them, checklists and screenshots left out.
+TITLES = {
+    "sglang": ("Describe the bug", "Reproduction", "Environment"),
+    "vllm": ("Your current environment", "🐛 Describe the bug"),
+    "smg": (
+        "Bug Description", "Steps to Reproduce", "Expected Behavior", "Actual Behavior", "Component",
+        "Routing Policy (if applicable)", "Connection Mode", "Configuration", "Logs / Error Output", "Environment",
+        "Deployment Environment", "Streaming Context", "Additional Context",
+    ),
+    "dynamo": (
+        "Describe the Bug", "Steps to Reproduce", "Expected Behavior", "Actual Behavior", "Operating System",
+        "ai-dynamo Version", "ai-dynamo-runtime Version", "ai-dynamo-vllm Version", "nixl Version", "Python Version",
+        "CUDA Version", "GPU Architecture", "Additional Context",
+    ),
+}  # fmt: skip
 
 
 def _saved(tmp_path: Path, snapshot: snapshot_pb2.Snapshot) -> str:
@@ -44,7 +61,7 @@ def _with_secret() -> snapshot_pb2.Snapshot:
 
 
 def test_the_forms_of_the_command_are_those_of_the_issue() -> None:
-    assert tuple(issue.FORMS) == FORMS
+    assert tuple(forms.FORMS) == FORMS
 
 
 @pytest.mark.parametrize("project", FORMS)
@@ -53,14 +70,46 @@ def test_an_issue_has_the_titles_of_its_form_and_the_verdict(project: str, tmp_p
     done = _run(_saved(tmp_path, story()), "--for", project, "-o", str(out))
     assert (done.exit_code, done.stderr) == (0, f"{out}\n")
     text = out.read_text()
-    form = issue.FORMS[project]
-    assert {f"### {form.bug}", f"### {form.environment}"} <= set(text.split("\n"))
-    assert (text.index(form.environment) < text.index(form.bug)) == (project == "vllm")
+    titles = [line[4:] for line in text.split("\n") if line.startswith("### ")]
+    assert titles == list(TITLES[project])
+    assert text.count("<summary>Logs</summary>") == (project != "smg")
     assert "client 30 ▸ **router 30 (holds them)** ▸ prefill 30 ▸ decode 0" in text
-    assert "OS: Debian GNU/Linux 12 (x86_64)" in text
+    assert "Debian GNU/Linux 12 (x86_64)" in text
     assert text.count("<details>") == text.count("</details>") > 3
     assert "<details><summary>Python stacks</summary>\n\n" in text
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+def test_an_issue_for_smg_fills_its_choices_from_the_router(tmp_path: Path) -> None:
+    snapshot = story()
+    router = next(each for each in snapshot.processes if each.pid == 4711)
+    router.argv[:] = [
+        "smg",
+        "launch",
+        "--policy=cache_aware",
+        "--worker-urls",
+        "http://10.0.0.3:1",
+        "grpc://10.0.0.4:2",
+    ]
+    router.container = "3f4c1b2a99d0e1"
+    snapshot.requests[1].streaming = True
+    text = _run(_saved(tmp_path, snapshot), "--for", "smg").stdout
+
+    def field(title: str) -> str:
+        return text.partition(f"### {title}\n\n")[2].partition("\n\n### ")[0]
+
+    assert field("Component") == "model-gateway (core routing)"
+    assert (
+        field("Routing Policy (if applicable)") == "cache\\_aware"
+        or field("Routing Policy (if applicable)") == "cache_aware"
+    )
+    assert field("Connection Mode") == "Mixed"
+    assert field("Configuration").startswith("```\nsmg launch --policy=cache_aware --worker-urls http://10.0.0.3:1")
+    assert field("Deployment Environment") == "Docker"
+    assert field("Streaming Context") == "Issue occurs with streaming (SSE) responses"
+    assert field("Steps to Reproduce").startswith("```\nrouter (pid 4711): smg launch")
+    assert field("Actual Behavior").startswith("The router holds 30 requests")
+    assert field("Environment").startswith("```\nOS: Linux 6.18.0\ncargo: not known\n")
 
 
 def test_an_issue_is_redacted_and_says_so(tmp_path: Path) -> None:
@@ -120,7 +169,7 @@ def test_a_large_snapshot_is_cut_and_says_what_went(tmp_path: Path) -> None:
 def test_a_verdict_longer_than_an_issue_is_cut_too() -> None:
     snapshot = story()
     snapshot.verdict.summary = "ä long one " * 20_000
-    text = issue.render([snapshot], issue.PLAIN, "Not redacted.")
+    text = issue.render([snapshot], forms.PLAIN, "Not redacted.")
     assert len(text) == issue.MOST_CHARACTERS
     assert text.endswith("Cut here: what must be said is longer than an issue may be.\n")
 
@@ -128,7 +177,7 @@ def test_a_verdict_longer_than_an_issue_is_cut_too() -> None:
 def test_hostile_titles_fold_nothing_open() -> None:
     snapshot = story()
     snapshot.log_findings.add(pattern="</details><script>", meaning="@all #1\x1b[2J")
-    text = issue.render([snapshot], issue.PLAIN, "x")
+    text = issue.render([snapshot], forms.PLAIN, "x")
     assert "<script>" not in text.replace("\\<script", "")
     assert "\x1b" not in text
     assert len(re.findall(r"(?<!\\)</details", text)) == text.count("<details>")

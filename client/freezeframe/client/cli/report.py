@@ -9,7 +9,7 @@ import click
 from freezeframe.client.cli.common import OutFile, with_settings
 from freezeframe.client.settings import Settings, complain
 
-# As `report.issue` has them, which a test checks; spelled here because that module needs protobuf.
+# As `report.forms` has them, which a test checks; spelled here because that module needs protobuf.
 FORMS = ("sglang", "vllm", "smg", "dynamo")
 
 
@@ -55,7 +55,7 @@ def command(
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.owners_map import OwnersMap  # noqa: PLC0415
-    from freezeframe.client.report import bundle, issue, outgoing, page  # noqa: PLC0415
+    from freezeframe.client.report import bundle, forms, issue, outgoing, page  # noqa: PLC0415
     from freezeframe.client.settings import emit  # noqa: PLC0415
 
     opened = files.load(file)
@@ -69,7 +69,7 @@ def command(
         if owners_map is not None:
             # Before the report: a token that nobody can resolve is of no use.
             settings.say(kept.save(owners_map, cleaned.tokens))
-    form = issue.FORMS[project] if project else issue.PLAIN
+    form = forms.FORMS[project] if project else forms.PLAIN
     if out is None:
         emit([issue.render(snapshots, form, remark)], utf8=True)
     elif out.endswith((".html", ".htm")):

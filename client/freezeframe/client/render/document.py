@@ -111,3 +111,5 @@ class Section:
     priority: int = 0
     # Markdown shows its title alone until a reader opens it.
     folded: bool = False
+    # It belongs to the one before it.
+    minor: bool = False

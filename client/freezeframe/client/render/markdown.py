@@ -38,7 +38,7 @@ def _section(section: Section) -> list[str]:
     blocks = [_block(block) for block in section.blocks]
     if section.folded:
         return [f"<details><summary>{html.escape(clean(section.title))}</summary>", *blocks, "</details>"]
-    return [f"### {_plain(section.title)}", *blocks] if section.title else blocks
+    return [f"{'####' if section.minor else '###'} {_plain(section.title)}", *blocks] if section.title else blocks
 
 
 def _block(block: Block) -> str:

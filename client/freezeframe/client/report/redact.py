@@ -25,6 +25,11 @@ _SHOWN = re.compile(
 )
 
 
+# The kernel keeps as many bytes of a thread's name.
+_OF_A_NAME = 15
+_NAMES = frozenset({"comm", "name"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
     """Snapshots without secrets."""
@@ -44,6 +49,7 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
         for texts, orderly, name, _ in texts_of(copy):
             known.update(found.value for found in look(tuple(texts), None, name, orderly=orderly))
     pattern = secrets.pattern_of({value for value in known if secrets.is_value(value)})
+    begin = {form[:_OF_A_NAME]: value for value in known for form in secrets.forms(value) if len(form) > _OF_A_NAME}
     tokens: dict[str, str] = {}
 
     def token(value: str) -> str:
@@ -54,6 +60,8 @@ def redact(snapshots: Sequence[snapshot_pb2.Snapshot], key: bytes) -> Redacted:
     for copy in copies:
         for texts, orderly, name, put in texts_of(copy):
             found = look(tuple(texts), pattern, name, orderly=orderly)
+            if name in _NAMES and not found and (value := begin.get(texts[0])):
+                found = (secrets.Found(begin=0, end=len(texts[0]), value=value),)
             if found:
                 put(_replaced(texts, found, token))
     return Redacted(snapshots=copies, tokens=tokens)
@@ -76,9 +84,16 @@ def _found(
     found = secrets.find(text, known, disorder=not orderly)
     if name == "argv":
         found += _of_arguments(texts)
-    elif secrets.is_secret_name(name) and secrets.is_value(text):
+    elif _is_secret(name, text):
         found.append(secrets.Found(begin=0, end=len(text), value=text))
     return tuple(found)
+
+
+def _is_secret(name: str, text: str) -> bool:
+    """Say whether all of a field is one: by the field's name, or the beginning of one in a thread's."""
+    if secrets.is_secret_name(name):
+        return secrets.is_value(text)
+    return name in _NAMES and len(text) == _OF_A_NAME and secrets.is_disordered(text, _OF_A_NAME)
 
 
 def _of_arguments(words: Sequence[str]) -> Iterator[secrets.Found]:

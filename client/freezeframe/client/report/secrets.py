@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from freezeframe.client.report.views import View, views
 
@@ -116,6 +117,19 @@ def is_value(text: str) -> bool:
     return len(text) > 3 and not _NO_SECRET.fullmatch(text) and not TOKEN.search(text)  # noqa: PLR2004
 
 
+def is_disordered(word: str, least: int = _LEAST_DISORDERED) -> bool:
+    """Say whether letters of both cases and digits change too often for a name that people chose."""
+    part = max(re.split(r"[/_=-]", word), key=len)
+    if len(part) < least or _HEXADECIMAL.fullmatch(part):
+        return False
+    kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in part]
+    if len(set(kinds)) < 3:  # noqa: PLR2004
+        return False
+    changes = [one + other for one, other in itertools.pairwise(kinds) if one != other]
+    # A name in CamelCase changes twice a word; digits in it stand together.
+    return len(changes) * 3 >= len(part) and sum("d" in change for change in changes) > _NUMBERS_OF_A_NAME
+
+
 def find(text: str, known: re.Pattern[str] | None = None, *, disorder: bool = True) -> list[Found]:
     """Find the secrets of `text`; `known` (from `pattern_of`) matches those seen elsewhere, in any encoding.
 
@@ -141,6 +155,11 @@ def pattern_of(secrets: set[str]) -> re.Pattern[str] | None:
     if not forms:
         return None
     return re.compile("|".join(sorted(forms, key=lambda form: (-len(form), form))))
+
+
+def forms(secret: str) -> tuple[str, ...]:
+    """Give how a name may begin that holds this secret and no more."""
+    return (secret, quote(secret, safe=""), base64.b64encode(secret.encode("utf-8", "replace")).decode())
 
 
 def _encoded(secret: bytes) -> Iterator[str]:
@@ -170,7 +189,7 @@ def _in_view(view: View, known: re.Pattern[str] | None, *, disorder: bool) -> It
         ) or (
             disorder
             and not _is_id(word, text[max(0, match.start() - 60) : match.start()])
-            and ((hidden is not None and len(word) >= _LEAST_DISORDERED) or _is_disordered(word))
+            and ((hidden is not None and len(word) >= _LEAST_DISORDERED) or is_disordered(word))
         ):
             yield match.start(), match.end(), word
 
@@ -228,16 +247,3 @@ def _is_id(word: str, before: str) -> bool:
     return bool(
         _HEXADECIMAL.fullmatch(word) or _BEGINS_AS_ID.match(word) or _SYMBOL.match(word) or _OF_AN_ID.search(before)
     )
-
-
-def _is_disordered(word: str) -> bool:
-    """Say whether letters of both cases and digits change too often for a name that people chose."""
-    part = max(re.split(r"[/_=-]", word), key=len)
-    if len(part) < _LEAST_DISORDERED or _HEXADECIMAL.fullmatch(part):
-        return False
-    kinds = ["d" if c.isdigit() else "u" if c.isupper() else "l" for c in part]
-    if len(set(kinds)) < 3:  # noqa: PLR2004
-        return False
-    changes = [one + other for one, other in itertools.pairwise(kinds) if one != other]
-    # A name in CamelCase changes twice a word; digits in it stand together.
-    return len(changes) * 3 >= len(part) and sum("d" in change for change in changes) > _NUMBERS_OF_A_NAME

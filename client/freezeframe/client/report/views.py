@@ -48,6 +48,9 @@ def views(text: str) -> tuple[View, ...]:
                     break
                 found.append(decoded)
                 seen = decoded
+                # A line end that was encoded too.
+                if (whole := _without(decoded, _BREAK, lambda _: "")).text != decoded.text:
+                    found.append(View(text=whole.text, spans=whole.spans, joined=True))
     return tuple(found)
 
 
