@@ -138,6 +138,10 @@ def _docs() -> str | None:
     return None if importlib.util.find_spec("mkdocs") is not None else "no MkDocs here: pip install --group docs"
 
 
+def _helm() -> str | None:
+    return None if shutil.which("helm") else "no helm here"
+
+
 def _nat() -> str | None:
     path = f"/usr/sbin:/sbin:{os.environ.get('PATH', '')}"
     if shutil.which("iptables", path=path) is None:
@@ -184,6 +188,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "sshd": _sshd,
     "systemd": _systemd,
     "docs": _docs,
+    "helm": _helm,
     "chromium": _chromium,
     "bench": _bench,
     "engines": _engines,
