@@ -38,6 +38,8 @@ def findings() -> Iterator[str]:
     yield from (each.name for each in capabilities.probe())
     yield capabilities.recorder(Outcome(collector="trace_requests", status=Outcome.Status.OK)).name
     yield capabilities.gpus(Host()).name
+    yield capabilities.schedules(0, ()).name
+    yield capabilities.metrics(0, ()).name
     yield capabilities.store(StoreFailedError("opening it", ""), StoreLimits()).name
     yield capabilities.copies(StoreFailedError("copying it", ""), "s3://b").name
 
