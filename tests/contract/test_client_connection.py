@@ -119,7 +119,7 @@ def test_a_file_that_is_no_socket(folder: Path) -> None:
 
 
 def test_an_agent_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(folder / "capture.sock"))
         silent.listen(1)

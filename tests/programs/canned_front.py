@@ -12,6 +12,7 @@ from freezeframe.agentd import front
 from freezeframe.agentd.audit import Audit
 from freezeframe.agentd.config import Config
 from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.remote import Listener
 from freezeframe.agentd.service import Parts
 from freezeframe.agentd.store import Store
 from tests.support.agent import CannedEngine, make_parts
@@ -29,7 +30,9 @@ class Canned:
 
 
 @contextlib.asynccontextmanager
-async def compose(config: Config, control_fd: int | None, logger: Logger, audit: Audit) -> AsyncIterator[Canned]:
+async def compose(
+    config: Config, control_fd: int | None, logger: Logger, audit: Audit, listener: Listener | None
+) -> AsyncIterator[Canned]:
     store = Store(os.path.join(config.state_dir, "snapshots"), config.store)
     yield Canned(make_parts(CannedEngine(), store, config.capture))
 

@@ -18,8 +18,9 @@ from freezeframe.agentd.capabilities import Capability, State
 from freezeframe.agentd.capture import CaptureSpec, OnStep, Step
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.config import CaptureLimits, Config, StoreLimits
-from freezeframe.agentd.front import serve
+from freezeframe.agentd.front import make_listener, serve
 from freezeframe.agentd.logs import make_logger
+from freezeframe.agentd.remote import Listener
 from freezeframe.agentd.schedules.files import Files
 from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.service import Parts
@@ -66,6 +67,7 @@ class RunningAgent:
     parts: Parts
     log: io.StringIO
     stop: asyncio.Event
+    listener: Listener | None = None
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     def socket(self, role: str = "admin") -> Path:
@@ -128,8 +130,12 @@ async def running_agent(
     store_limits: StoreLimits | None = None,
     store_path: Path | None = None,
     config: Config | None = None,
+    insecure: bool = False,
 ) -> AsyncIterator[RunningAgent]:
-    """Serve below `directory` (sockets in run/, snapshots in state/) until the block ends."""
+    """Serve below `directory` (sockets in run/, snapshots in state/) until the block ends.
+
+    Where the configuration has it listen for other hosts, it does.
+    """
     engine = engine or CannedEngine()
     capture = capture or CaptureLimits()
     store = Store(str(store_path or directory / "state" / "snapshots"), store_limits or StoreLimits())
@@ -139,15 +145,11 @@ async def running_agent(
     log = io.StringIO()
     logger = make_logger(log)
     stop, ready = asyncio.Event(), asyncio.Event()
+    config = replace(config or Config(), runtime_dir=str(directory / "run"), state_dir=str(directory / "state"))
+    audit = Audit(logger)
+    listener = make_listener(config, audit, logger, insecure=insecure)
     serving = asyncio.create_task(
-        serve(
-            replace(config or Config(), runtime_dir=str(directory / "run"), state_dir=str(directory / "state")),
-            parts,
-            logger=logger,
-            audit=Audit(logger),
-            stop=stop,
-            on_ready=ready.set,
-        )
+        serve(config, parts, logger=logger, audit=audit, stop=stop, on_ready=ready.set, listener=listener)
     )
     waiting = asyncio.create_task(ready.wait())
     await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +157,7 @@ async def running_agent(
         waiting.cancel()
         await serving
     scheduling = asyncio.create_task(parts.schedules.run())
-    agent = RunningAgent(directory=directory, engine=engine, parts=parts, log=log, stop=stop)
+    agent = RunningAgent(directory=directory, engine=engine, parts=parts, log=log, stop=stop, listener=listener)
     try:
         yield agent
     finally:

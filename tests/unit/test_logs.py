@@ -82,7 +82,9 @@ def test_a_closed_stderr_is_no_error() -> None:
 def test_one_audit_line_per_call() -> None:
     out = io.StringIO()
     Audit(make_logger(out)).record(
-        Call(socket="view", rpc="GetSnapshot", targets=("a\n{",), outcome="NOT_FOUND", detail="no", duration_ms=1.26)
+        Call(
+            who="socket view", rpc="GetSnapshot", targets=("a\n{",), outcome="NOT_FOUND", detail="no", duration_ms=1.26
+        ),
     )
     (line,) = out.getvalue().splitlines()
     record = json.loads(line)
@@ -105,10 +107,10 @@ def test_a_flood_of_calls_is_counted() -> None:
     now = 100.0
     audit = Audit(make_logger(out), clock=lambda: now)
     for _ in range(10_000):
-        audit.record(Call(socket="view", rpc="x", outcome="PERMISSION_DENIED"))
+        audit.record(Call(who="socket view", rpc="x", outcome="PERMISSION_DENIED"))
     assert len(out.getvalue().splitlines()) == 100
     now = 101.0
-    audit.record(Call(socket="view", rpc="x"))
+    audit.record(Call(who="socket view", rpc="x"))
     lines = [json.loads(line) for line in out.getvalue().splitlines()[100:]]
     assert [line["event"] for line in lines] == ["calls not written", "call"]
     assert lines[0]["count"] == 9_900

@@ -1,7 +1,8 @@
 """One line per call, refused ones too: who, what, targets, outcome, bytes, milliseconds.
 
-"Who" is the role of the socket that the call came through: the kernel let the caller open it because of its group.
-grpcio does not tell the caller's uid or pid, so none is claimed. Calls of the health and reflection services are not
+"Who" is the role of the unix socket that the call came through: the kernel let the caller open it because of its group.
+grpcio does not tell the caller's uid or pid, so none is claimed. From another host it is the name in the certificate,
+and the address; connections that were refused have a line as well. Calls of the health and reflection services are not
 written: they tell nothing about a target.
 """
 
@@ -21,9 +22,9 @@ _LINES_PER_S = 100
 class Call:
     """One call that has ended."""
 
-    # Role of the socket: "view", "capture", "admin"; for what nobody called for "schedule NAME".
-    socket: str
-    # Name of the RPC: "Capture".
+    # "socket view", "tls alice 10.0.0.7:41002", "tcp 10.0.0.7:41002", "schedule NAME" for what nobody called for.
+    who: str
+    # Name of the RPC: "Capture"; "connect" for a connection that was refused.
     rpc: str
     # What it was about: pids, addresses, collectors or a snapshot id.
     targets: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class Audit:
         self.flush()
         self._logger.info(
             "call",
-            who=call.socket if call.socket.startswith("schedule ") else f"socket {call.socket}",
+            who=call.who,
             rpc=call.rpc,
             targets=call.targets,
             outcome=call.outcome,

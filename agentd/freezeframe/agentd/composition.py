@@ -33,6 +33,7 @@ from freezeframe.agentd.metrics import serve as serve_metrics
 from freezeframe.agentd.overrides import overrides
 from freezeframe.agentd.past import Past
 from freezeframe.agentd.pidfds import Held
+from freezeframe.agentd.remote import Listener
 from freezeframe.agentd.schedules.feed import Feed
 from freezeframe.agentd.schedules.files import Files
 from freezeframe.agentd.schedules.hooks import Hooks
@@ -73,7 +74,7 @@ class _Composed:
 
 @contextlib.asynccontextmanager
 async def compose(
-    config: Config, control_fd: int | None, logger: Logger, audit: Audit, *, once: bool
+    config: Config, control_fd: int | None, logger: Logger, audit: Audit, listener: Listener | None, *, once: bool
 ) -> AsyncIterator[_Composed]:
     """Construct everything; `once` keeps no snapshot and says when it serves. Raises StartError."""
     if control_fd is None:
@@ -139,9 +140,10 @@ async def compose(
                 capabilities.metrics(config.metrics.port, problems),
             ]
         )
+        listening = [] if listener is None else [listener.capability()]
         armed = capabilities.recorder(await watching.ask())
         kept = await _probe_store(store, copier, config)
-        return (*probed, armed, capabilities.gpus(Host()), *own, *kept)
+        return (*probed, armed, capabilities.gpus(Host()), *listening, *own, *kept)
 
     parts = Parts(
         captures=captures,
@@ -250,7 +252,10 @@ def _boot_id() -> str:
 
 def main(argv: Sequence[str]) -> None:
     """Serve, then leave at once: a store thread that a dead disk holds would keep the process."""
-    code = front.main(partial(compose, once=_ONCE in argv), [argument for argument in argv if argument != _ONCE])
+    once = _ONCE in argv
+    rest = [argument for argument in argv if argument != _ONCE]
+    # A private agent has nothing to do with the configured listener of this host's daemon.
+    code = front.main(partial(compose, once=once), rest, listens=not once)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

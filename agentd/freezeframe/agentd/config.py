@@ -139,6 +139,23 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """The listener for other hosts: mutual TLS. Nothing listens unless all four of its texts are given."""
+
+    # ADDRESS:PORT, such as "0.0.0.0:7443" or "[::]:7443".
+    listen: str = ""
+    # PEM files, made by `freezeframe-agentd certs`: the agent's own certificate and key, and who issues the clients'.
+    # They are read again when they change.
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    # Connections in all; a quarter of them for one certificate.
+    max_connections: int = 64
+    # Time for the handshake.
+    handshake_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOverride:
     """A role for the processes that match all of what is given."""
 
@@ -166,6 +183,7 @@ class Config:
     store: StoreLimits = StoreLimits()
     copy: Copy = Copy()
     recorder: Recorder = Recorder()
+    remote: Remote = Remote()
     roles: tuple[RoleOverride, ...] = ()
     # Captures that happen by themselves; `freezeframe schedule add` adds more, kept in the state directory.
     schedules: tuple[Schedule, ...] = ()
@@ -286,6 +304,8 @@ def _check(config: Config, source: str) -> None:
     require(bool(served) or not config.copy.endpoint, "copy.endpoint", "https://HOST:PORT or http://HOST:PORT")
     # This file is printed and read by many.
     require("@" not in to.netloc + endpoint.netloc, "copy", "without credentials: they belong into the environment")
+    require(config.remote.max_connections >= 4, "remote.max_connections", "4 or more")  # noqa: PLR2004 - a quarter is 1
+    require(0 < config.remote.handshake_s <= 60, "remote.handshake_s", "more than 0 and at most 60")  # noqa: PLR2004
     roles = [role.name.lower().replace("_", "-") for role in Process.Role if role.value]
     for index, override in enumerate(config.roles):
         require(override.role in roles, f"roles[{index}].role", f"one of {', '.join(roles)}")

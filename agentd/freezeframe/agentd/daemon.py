@@ -8,14 +8,17 @@ import sys
 
 import click
 
+from freezeframe.agentd import certs_command, logs, privileges, remote, sockets, supervisor, tls
 from freezeframe.agentd import config as configuration
-from freezeframe.agentd import logs, privileges, sockets, supervisor
-from freezeframe.agentd.config import Config
+from freezeframe.agentd.config import Config, Remote
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.roles import Role
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    invoke_without_command=True, commands={"certs": certs_command.command},
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 @click.option(
     "--config", "path", metavar="FILE", help="Configuration (default: /etc/freezeframe/agentd.toml if there)."
 )
@@ -23,22 +26,30 @@ from freezeframe.agentd.roles import Role
 @click.option("--state-dir", metavar="DIR", help="Directory of kept snapshots.")
 @click.option("--check-config", is_flag=True, help="Print what is in force and exit.")
 @click.option("--once", is_flag=True, help="Serve until standard input ends, keep nothing; for `snap --embedded`.")
+@click.option("--insecure", is_flag=True, help="Listen without TLS, on a loopback address alone.")
 @click.version_option(package_name="freezeframe", prog_name="freezeframe-agentd")
+@click.pass_context
 def command(
+    ctx: click.Context,
     path: str | None,
     runtime_dir: str | None,
     state_dir: str | None,
     check_config: bool,
     once: bool,
+    insecure: bool,
 ) -> None:
     """Capture what a locked-up serving host is doing, for whoever asks on a unix socket. Stops nothing."""
+    if ctx.invoked_subcommand is not None:
+        return
     try:
         config = load(path, runtime_dir, state_dir)
         check(config)
+        if not once:
+            check_remote(config.remote, insecure=insecure)
         if check_config:
             click.echo(configuration.show(config), nl=False)
         else:
-            run_supervisor(config, path, once=once)
+            run_supervisor(config, path, once=once, insecure=insecure)
     except StartError as error:
         click.echo(f"freezeframe-agentd: {error.detail}", err=True)
         if error.hint:
@@ -74,7 +85,13 @@ def check(config: Config) -> None:
             sockets.group_id(group, path)
 
 
-def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
+def check_remote(settings: Remote, *, insecure: bool) -> None:
+    """The same for the listener: half a TLS setup, a certificate that is not for its key. Raises ConfigError."""
+    if remote.address(settings, insecure=insecure) is not None and not insecure:
+        tls.load(settings)
+
+
+def run_supervisor(config: Config, path: str | None, *, once: bool, insecure: bool = False) -> None:
     """Run launcher and front until SIGTERM, or with `once` until standard input ends. Raises StartError."""
     logger, writer = logs.start(config.log_level)
     supervisor.prepare(config.runtime_dir, 0o711)
@@ -83,6 +100,7 @@ def run_supervisor(config: Config, path: str | None, *, once: bool) -> None:
     arguments = ["--runtime-dir", config.runtime_dir, "--state-dir", config.state_dir]
     arguments += ["--config", _absolute(path)] if path is not None else []
     arguments += ["--once"] if once else []
+    arguments += ["--insecure"] if insecure else []
     recorder = [config.runtime_dir, *([_absolute(path)] if path is not None else [])]
     specs = (
         supervisor.ChildSpec(name="launcher", command=supervisor.module("launcher", config.state_dir, *recorder[1:])),

@@ -16,7 +16,8 @@ AgentError                   a caller sees it, as a status with an ErrorInfo (`s
 StartError                   the daemon cannot start; whoever starts it sees it
 ├── ConfigError              the configuration file is wrong
 ├── SocketInUseError         another agent answers on the socket
-└── SocketRefusedError       a path of ours is not ours
+├── SocketRefusedError       a path of ours is not ours
+└── CertificateError         a certificate cannot be made
 
 Each knows the sentence (what was being done, what went wrong) and a hint (what to do next).
 """
@@ -98,3 +99,7 @@ class SocketInUseError(StartError):
 
 class SocketRefusedError(StartError):
     """A path that should be ours is a link, is owned by somebody else, or is no socket."""
+
+
+class CertificateError(StartError):
+    """A certificate cannot be made."""

@@ -23,12 +23,14 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from freezeframe.agentd import logs, sockets
+from freezeframe.agentd import logs, remote, sockets
 from freezeframe.agentd.audit import Audit
+from freezeframe.agentd.callers import Callers, of_socket
 from freezeframe.agentd.config import Config, in_force
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.guard import Guard
 from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.remote import Listener
 from freezeframe.agentd.roles import SERVICE, Role
 from freezeframe.agentd.service import CaptureServicer, Parts
 from freezeframe.v1 import service_pb2_grpc
@@ -68,7 +70,9 @@ class Composed(Protocol):
         """Tell whoever started the front that it serves."""
 
 
-Compose = Callable[[Config, int | None, Logger, Audit], contextlib.AbstractAsyncContextManager[Composed]]
+Compose = Callable[
+    [Config, int | None, Logger, Audit, Listener | None], contextlib.AbstractAsyncContextManager[Composed]
+]
 
 
 async def serve(
@@ -80,8 +84,9 @@ async def serve(
     stop: asyncio.Event,
     on_bound: Callable[[], None] = lambda: None,
     on_ready: Callable[[], None] = lambda: None,
+    listener: Listener | None = None,
 ) -> None:
-    """Serve `view.sock`, `capture.sock` and `admin.sock` in the runtime directory until `stop`.
+    """Serve `view.sock`, `capture.sock` and `admin.sock` in the runtime directory, and `listener`, until `stop`.
 
     `on_bound` is called when the sockets are bound and before anything is served: privileges are dropped there.
     Raises SocketRefusedError, SocketInUseError.
@@ -94,27 +99,42 @@ async def serve(
         servers = []
         healths = []
         for role, path in paths.items():
-            servicer = CaptureServicer(parts, role)
-            server, servicer_health = _server(servicer, Guard(role, audit, logger))
-            with sockets.binding():
-                server.add_insecure_port(f"unix:{path}")
-            stack.callback(sockets.remove, path, sockets.identity(path))
+            server, servicer_health = _server(parts, of_socket(role), audit, logger)
+            stack.callback(_bind(server, path))
             sockets.give_to_group(path, getattr(config.groups, role.label))
+            servers.append(server)
+            healths.append(servicer_health)
+        if listener is not None:
+            server, servicer_health = _server(parts, listener.caller, audit, logger)
+            stack.callback(_bind(server, listener.path))
             servers.append(server)
             healths.append(servicer_health)
         on_bound()
         stack.push_async_callback(_stop, servers, healths, parts, audit)
         for server in servers:
             await server.start()
+        if listener is not None:
+            await stack.enter_async_context(listener.serving())
         logger.info("serving", runtime_dir=config.runtime_dir, state_dir=config.state_dir)
         on_ready()
         await stop.wait()
         logger.info("stopping")
 
 
-def _server(servicer: CaptureServicer, guard: Guard) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+def _bind(server: grpc.aio.Server, path: str) -> Callable[[], None]:
+    """Bind a unix socket; gives what removes it."""
+    with sockets.binding():
+        server.add_insecure_port(f"unix:{path}")
+    identity = sockets.identity(path)
+    return lambda: sockets.remove(path, identity)
+
+
+def _server(
+    parts: Parts, callers: Callers, audit: Audit, logger: Logger
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+    guard = Guard(callers, audit, logger)
     server = grpc.aio.server(interceptors=[guard], options=OPTIONS, maximum_concurrent_rpcs=_MAX_CONCURRENT_RPCS)
-    service_pb2_grpc.add_CaptureServiceServicer_to_server(servicer, server)
+    service_pb2_grpc.add_CaptureServiceServicer_to_server(CaptureServicer(parts, callers), server)
     servicer_health = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer_health, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -137,8 +157,8 @@ async def _stop(
     audit.flush()
 
 
-def main(compose: Compose, argv: Sequence[str] | None = None) -> int:
-    """Run the front until SIGTERM or SIGINT; gives the exit code.
+def main(compose: Compose, argv: Sequence[str] | None = None, *, listens: bool = True) -> int:
+    """Run the front until SIGTERM or SIGINT; gives the exit code. Without `listens` it serves this host alone.
 
     `compose` makes engine, store and captures from the configuration and the descriptor to the launcher. Leave the
     process with os._exit afterwards: a store thread that a dead disk holds would keep it.
@@ -148,6 +168,7 @@ def main(compose: Compose, argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config")
     parser.add_argument("--runtime-dir")
     parser.add_argument("--state-dir")
+    parser.add_argument("--insecure", action="store_true")
     arguments = parser.parse_args(argv)
     try:
         config = in_force(arguments.config, runtime_dir=arguments.runtime_dir, state_dir=arguments.state_dir)
@@ -158,7 +179,10 @@ def main(compose: Compose, argv: Sequence[str] | None = None) -> int:
     # Calls are written whatever the level is.
     audit = Audit(logs.make_logger(writer, terminal=False))
     try:
-        asyncio.run(_run(config, arguments.control_fd, compose, logger, audit))
+        listener = make_listener(config, audit, logger, insecure=arguments.insecure) if listens else None
+        asyncio.run(
+            _run(config, compose(config, arguments.control_fd, logger, audit, listener), logger, audit, listener)
+        )
     except StartError as error:
         logger.error("cannot start", detail=error.detail, hint=error.hint)  # noqa: TRY400 - the sentence says it
         return 1
@@ -170,12 +194,18 @@ def main(compose: Compose, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _run(config: Config, control_fd: int | None, compose: Compose, logger: Logger, audit: Audit) -> None:
+async def _run(
+    config: Config,
+    composing: contextlib.AbstractAsyncContextManager[Composed],
+    logger: Logger,
+    audit: Audit,
+    listener: Listener | None,
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with compose(config, control_fd, logger, audit) as composed:
+    async with composing as composed:
         await serve(
             config,
             composed.parts,
@@ -184,4 +214,14 @@ async def _run(config: Config, control_fd: int | None, compose: Compose, logger:
             stop=stop,
             on_bound=composed.on_bound,
             on_ready=composed.on_ready,
+            listener=listener,
         )
+
+
+def make_listener(config: Config, audit: Audit, logger: Logger, *, insecure: bool) -> Listener | None:
+    """Make what listens for other hosts, if anything does. Raises StartError."""
+    if remote.address(config.remote, insecure=insecure) is None:
+        return None
+    sockets.prepare_directory(config.runtime_dir)
+    directory = os.path.join(config.runtime_dir, "remote")
+    return Listener(config.remote, insecure=insecure, directory=directory, audit=audit, logger=logger)

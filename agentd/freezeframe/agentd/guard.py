@@ -17,9 +17,11 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from freezeframe.agentd.audit import Audit, Call
+from freezeframe.agentd.callers import Caller, Callers
 from freezeframe.agentd.errors import AgentError, BadRequestError, BusyError, NotSupportedError, RoleRequiredError
 from freezeframe.agentd.logs import Logger
-from freezeframe.agentd.roles import MINIMUM_ROLE, SERVICE, Role, allowed
+from freezeframe.agentd.rates import Rates
+from freezeframe.agentd.roles import MINIMUM_ROLE, SERVICE, allowed
 from freezeframe.agentd.statuses import METADATA_KEY, status_of
 
 OPEN_SERVICES = (
@@ -31,14 +33,19 @@ OPEN_SERVICES = (
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
+# Calls of one certificate: so many at once, and per second in the long run.
+_BURST, _PER_S = 200.0, 50.0
+
+
 class Guard(grpc.aio.ServerInterceptor):
-    """One per server, with the role of its socket."""
+    """One per server; `callers` knows who is behind a connection."""
 
     def __init__(
-        self, role: Role, audit: Audit, logger: Logger, *, max_calls: int = 64, write_timeout_s: float = 30.0
+        self, callers: Callers, audit: Audit, logger: Logger, *, max_calls: int = 64, write_timeout_s: float = 30.0
     ) -> None:
         """At most `max_calls` at once; a caller that takes no message for `write_timeout_s` is let go."""
-        self._role = role
+        self._callers = callers
+        self._rates = Rates(_BURST, _PER_S)
         self._audit = audit
         self._logger = logger
         self._max_calls = max_calls
@@ -76,7 +83,7 @@ class Guard(grpc.aio.ServerInterceptor):
         async def answer(data: bytes, context: _Context) -> Message:
             async with self._audited(rpc, context) as tally:
                 request = self._decode(handler, data, tally)
-                with self._admitted(rpc):
+                with self._admitted(rpc, tally.caller):
                     response: Message = await handler.unary_unary(request, context)
                     tally.sent_bytes += response.ByteSize()
             return response
@@ -87,7 +94,7 @@ class Guard(grpc.aio.ServerInterceptor):
         async def answer(data: bytes, context: _Context) -> None:
             async with self._audited(rpc, context) as tally:
                 request = self._decode(handler, data, tally)
-                with self._admitted(rpc):
+                with self._admitted(rpc, tally.caller):
                     try:
                         async with contextlib.aclosing(handler.unary_stream(request, context)) as responses:
                             async for response in responses:
@@ -106,10 +113,11 @@ class Guard(grpc.aio.ServerInterceptor):
     @contextlib.asynccontextmanager
     async def _audited(self, rpc: str, context: _Context) -> AsyncIterator[_Tally]:
         """Write the audit line of what happens inside, and end the call with the status of its error."""
-        tally = _Tally()
+        tally = _Tally(caller=self._callers(context.peer()))
         begin = time.monotonic()
         outcome, detail = "CANCELLED", ""
         try:
+            self._count(tally.caller)
             yield tally
             outcome = "OK"
         except Exception as error:  # The boundary: whatever it is becomes a status.
@@ -121,7 +129,7 @@ class Guard(grpc.aio.ServerInterceptor):
         finally:
             self._audit.record(
                 Call(
-                    socket=self._role.label,
+                    who=tally.caller.who,
                     rpc=rpc,
                     targets=tally.targets,
                     outcome=outcome,
@@ -131,15 +139,19 @@ class Guard(grpc.aio.ServerInterceptor):
                 )
             )
 
-    @contextlib.contextmanager
-    def _admitted(self, rpc: str) -> Iterator[None]:
-        """Hold one of the places. Raises RoleRequiredError, BusyError."""
-        if not allowed(self._role, rpc):
-            needed = MINIMUM_ROLE[rpc].label
-            raise RoleRequiredError(
-                f"{rpc} needs the role {needed}; this is the socket of {self._role.label}",
-                f"use {needed}.sock: become a member of its group",
+    def _count(self, caller: Caller) -> None:
+        """Raise BusyError for one who calls too often."""
+        if caller.rated and not self._rates.take(caller.rated):
+            raise BusyError(
+                f"more than {_PER_S:g} calls a second came from {caller.rated}", "try again in some seconds"
             )
+
+    @contextlib.contextmanager
+    def _admitted(self, rpc: str, caller: Caller) -> Iterator[None]:
+        """Hold one of the places. Raises RoleRequiredError, BusyError."""
+        if not allowed(caller.role, rpc):
+            needed = MINIMUM_ROLE[rpc].label
+            raise RoleRequiredError(f"{rpc} needs the role {needed}; {caller.grant}", caller.remedy.format(role=needed))
         if self._calls >= self._max_calls:
             raise BusyError(f"{self._max_calls} calls are open already", "try again in some seconds")
         self._calls += 1
@@ -179,6 +191,7 @@ class _StalledError(Exception):
 class _Tally:
     """What the audit line tells of a call."""
 
+    caller: Caller
     targets: tuple[str, ...] = ()
     sent_bytes: int = 0
 

@@ -1,4 +1,4 @@
-"""Who may call what: one role per socket, one minimum role per RPC. What is not in the table is denied."""
+"""Who may call what: a role per socket or certificate, a minimum role per RPC. What is not in the table is denied."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Role(IntEnum):
-    """Role of a socket; a higher one may do all that a lower one may."""
+    """Role of a caller; a higher one may do all that a lower one may."""
 
     VIEW = 1
     CAPTURE = 2
@@ -38,7 +38,7 @@ MINIMUM_ROLE: dict[str, Role] = {
 }
 
 
-def allowed(role: Role, rpc: str) -> bool:
-    """Whether a socket of this role serves that RPC."""
+def allowed(role: Role | None, rpc: str) -> bool:
+    """Whether this role may call that RPC; None is whoever has no role."""
     minimum = MINIMUM_ROLE.get(rpc)
-    return minimum is not None and role >= minimum
+    return minimum is not None and role is not None and role >= minimum

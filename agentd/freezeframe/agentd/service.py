@@ -14,12 +14,12 @@ from typing import Any, cast
 import grpc
 
 from freezeframe.agentd import policy
+from freezeframe.agentd.callers import Callers
 from freezeframe.agentd.capabilities import Capability
 from freezeframe.agentd.capture import Step
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import NotSupportedError, StoreFailedError
-from freezeframe.agentd.roles import Role
 from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.store import Kept, Store
 from freezeframe.agentd.watching import Live, Watching
@@ -54,12 +54,12 @@ class Parts:
 
 
 class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
-    """Answers on the socket of one role."""
+    """Answers on one server."""
 
-    def __init__(self, parts: Parts, role: Role) -> None:
-        """Answer from `parts`; `role` is only told, not checked."""
+    def __init__(self, parts: Parts, callers: Callers) -> None:
+        """Answer from `parts`; the role of a caller is only told, not checked."""
         self._parts = parts
-        self._role = role
+        self._callers = callers
         self._begin = time.monotonic()
 
     async def Capture(  # noqa: N802 - as in the proto
@@ -125,9 +125,10 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
         return service_pb2.DeleteSnapshotResponse()
 
     async def GetCapabilities(  # noqa: N802
-        self, _request: service_pb2.GetCapabilitiesRequest, _context: _Context
+        self, _request: service_pb2.GetCapabilitiesRequest, context: _Context
     ) -> service_pb2.GetCapabilitiesResponse:
         """Say what the agent is and can see."""
+        role = self._callers(context.peer()).role
         return service_pb2.GetCapabilitiesResponse(
             agent_version=self._parts.agent_version,
             schema=SCHEMA,
@@ -143,7 +144,7 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
                 for each in await self._parts.capabilities()
             ],
             uptime_ms=(time.monotonic() - self._begin) * 1000.0,
-            roles=self._role.served(),
+            roles=role.served() if role is not None else (),
             collectors=self._parts.collectors,
         )
 

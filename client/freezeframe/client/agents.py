@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from freezeframe.client import hosts
+from freezeframe.client.config import tls_files
 from freezeframe.client.connection import Agent, connect
 from freezeframe.client.embedded import private_agent
 from freezeframe.client.errors import AgentNotThereError
@@ -30,7 +31,16 @@ def reach(place: hosts.Place, settings: Settings, *, trust_owner: bool = False) 
             from freezeframe.client.transports import ssh  # noqa: PLC0415 - for such hosts alone
 
             place = stack.enter_context(ssh.forwarded(place, settings.environ))
-        yield stack.enter_context(connect(place, trust_owner=trust_owner))
+        if isinstance(place, hosts.Tls):
+            from freezeframe.client.transports import tls  # noqa: PLC0415 - as above
+
+            yield stack.enter_context(tls.connected(place, tls_files(settings.config, settings.environ)))
+        elif isinstance(place, hosts.Kube):
+            from freezeframe.client.transports import kube  # noqa: PLC0415 - as above
+
+            yield stack.enter_context(kube.connected(place, settings.environ))
+        else:
+            yield stack.enter_context(connect(place, trust_owner=trust_owner))
 
 
 @contextmanager

@@ -7,7 +7,12 @@
     color = "auto"      # auto, always or never
 
     [hosts.gpu-07]
-    address = "unix:/run/freezeframe/capture.sock"
+    address = "unix:/run/freezeframe/capture.sock"     # or ssh://HOST, tls://HOST:PORT ...
+
+    [tls]               # for tls://; these are the defaults, beside the user's config.toml
+    certificate = "~/.config/freezeframe/client.crt"
+    key = "~/.config/freezeframe/client.key"
+    ca = "~/.config/freezeframe/ca.crt"
 
 `/etc/freezeframe/client.toml` is read first, `$XDG_CONFIG_HOME/freezeframe/config.toml` (else under `~/.config`) over
 it. A key that nobody knows is an error: a misspelt default must not pass in silence.
@@ -38,6 +43,18 @@ class Config:
     deadline_s: float | None = None
     output: str | None = None
     color: str | None = None
+    # Paths by "certificate", "key", "ca", as written.
+    tls: Mapping[str, str] = field(default_factory=dict)
+
+
+TLS_FILES = {"certificate": "client.crt", "key": "client.key", "ca": "ca.crt"}
+
+
+def tls_files(config: Config, environ: Mapping[str, str]) -> dict[str, str]:
+    """Paths of certificate, key and ca for calls over TLS; whether they are there is another question."""
+    beside = os.path.dirname(user_file(environ))
+    named = {key: os.path.expanduser(path) for key, path in config.tls.items()}
+    return {key: named.get(key) or os.path.join(beside, name) for key, name in TLS_FILES.items()}
 
 
 def user_file(environ: Mapping[str, str]) -> str:
@@ -86,7 +103,7 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
-    _known(raw, {"defaults", "hosts"}, path, "")
+    _known(raw, {"defaults", "hosts", "tls"}, path, "")
     defaults = _table(raw, "defaults", path)
     _known(defaults, {"window", "deadline", "output", "color"}, path, "defaults.")
     hosts = dict(base.hosts)
@@ -95,12 +112,18 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
             raise ConfigError(f'reading the configuration {path}: hosts.{name} needs address = "unix:PATH"')
         _known(entry, {"address"}, path, f"hosts.{name}.")
         hosts[name] = entry["address"]
+    tls = _table(raw, "tls", path)
+    _known(tls, set(TLS_FILES), path, "tls.")
+    for key, value in tls.items():
+        if not isinstance(value, str) or not os.path.isabs(os.path.expanduser(value)):
+            raise ConfigError(f"reading the configuration {path}: tls.{key} must be an absolute path, or begin with ~")
     return Config(
         hosts=hosts,
         window_s=_seconds(defaults, "window", path, base.window_s),
         deadline_s=_seconds(defaults, "deadline", path, base.deadline_s),
         output=_choice(defaults, "output", OUTPUTS, path, base.output),
         color=_choice(defaults, "color", COLORS, path, base.color),
+        tls={**base.tls, **tls},
     )
 
 

@@ -1,4 +1,4 @@
-"""Calls an agent on its unix socket; a status, or a broken answer, becomes one error with its hint.
+"""Calls an agent on a channel, or on its unix socket; a status, or a broken answer, becomes one error with its hint.
 
 The agent's reason (ErrorInfo, serialized in the trailing metadata `freezeframe-error-bin`) counts before the status:
 
@@ -45,11 +45,18 @@ FETCH_S = 60.0
 # No snapshot comes near it; an agent that sends more is none.
 MAX_BYTES = 1024 * 1024 * 1024
 
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", -1),
+    # Two clients of one process would share a connection, and its death.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
 # Client preface of HTTP/2 with an empty SETTINGS frame: a living server answers at once with a SETTINGS frame.
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-_FRAME_HEAD_BYTES = 9
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+FRAME_HEAD_BYTES = 9
 _SETTINGS = 4
-_ANSWER_S = 5.0
+ANSWER_S = 5.0
 _SERVICE_ACCOUNT = "freezeframe"
 # Accounts below are made by root for services: SYS_UID_MAX of distributions.
 _FIRST_USER = 1000
@@ -157,28 +164,28 @@ class Pending:
 class Agent:
     """Calls on one open channel."""
 
-    def __init__(self, target: Target, channel: grpc.Channel) -> None:
-        """Use `channel`, which leads to `target`."""
-        self._target = target
+    def __init__(self, name: str, channel: grpc.Channel) -> None:
+        """Use `channel`; `name` is what to call the agent in a sentence."""
+        self._name = name
         # Generated for grpc.Channel; its stub type is that of both kinds of channel.
         self._stub = service_pb2_grpc.CaptureServiceStub(channel)
 
     def capture(self, request: service_pb2.CaptureRequest, deadline_s: float) -> Pending:
         """Begin a capture."""
         call = self._stub.Capture(request, timeout=deadline_s + MARGIN_S)
-        return Pending(call, f"capturing {self._target.name}")
+        return Pending(call, f"capturing {self._name}")
 
     def get(self, snapshot_id: str) -> Pending:
         """Begin to fetch a kept snapshot; "latest" is the newest."""
         request = service_pb2.GetSnapshotRequest(snapshot_id=snapshot_id)
         call = self._stub.GetSnapshot(request, timeout=FETCH_S)
-        return Pending(call, f"fetching {snapshot_id} from {self._target.name}")
+        return Pending(call, f"fetching {snapshot_id} from {self._name}")
 
     def kept(self, limit: int) -> service_pb2.ListSnapshotsResponse:
         """List kept snapshots, newest first. Raises ClientError."""
         request = service_pb2.ListSnapshotsRequest(limit=limit)
         return self._unary(
-            lambda: self._stub.ListSnapshots(request, timeout=QUICK_S), f"listing snapshots of {self._target.name}"
+            lambda: self._stub.ListSnapshots(request, timeout=QUICK_S), f"listing snapshots of {self._name}"
         )
 
     def delete(self, snapshot_id: str) -> None:
@@ -186,7 +193,7 @@ class Agent:
         request = service_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
         self._unary(
             lambda: self._stub.DeleteSnapshot(request, timeout=QUICK_S),
-            f"deleting {snapshot_id} on {self._target.name}",
+            f"deleting {snapshot_id} on {self._name}",
         )
 
     def pin(self, snapshot_id: str, *, pinned: bool) -> None:
@@ -194,14 +201,14 @@ class Agent:
         request = service_pb2.PinSnapshotRequest(snapshot_id=snapshot_id, pinned=pinned)
         self._unary(
             lambda: self._stub.PinSnapshot(request, timeout=QUICK_S),
-            f"{'pinning' if pinned else 'unpinning'} {snapshot_id} on {self._target.name}",
+            f"{'pinning' if pinned else 'unpinning'} {snapshot_id} on {self._name}",
         )
 
     def schedules(self) -> service_pb2.ListSchedulesResponse:
         """List what the agent captures by itself. Raises ClientError."""
         request = service_pb2.ListSchedulesRequest()
         return self._unary(
-            lambda: self._stub.ListSchedules(request, timeout=QUICK_S), f"listing schedules of {self._target.name}"
+            lambda: self._stub.ListSchedules(request, timeout=QUICK_S), f"listing schedules of {self._name}"
         )
 
     def put_schedule(self, schedule: service_pb2.Schedule) -> None:
@@ -209,7 +216,7 @@ class Agent:
         request = service_pb2.PutScheduleRequest(schedule=schedule)
         self._unary(
             lambda: self._stub.PutSchedule(request, timeout=QUICK_S),
-            f"adding the schedule {schedule.name} on {self._target.name}",
+            f"adding the schedule {schedule.name} on {self._name}",
         )
 
     def delete_schedule(self, name: str) -> None:
@@ -217,14 +224,14 @@ class Agent:
         request = service_pb2.DeleteScheduleRequest(name=name)
         self._unary(
             lambda: self._stub.DeleteSchedule(request, timeout=QUICK_S),
-            f"deleting the schedule {name} on {self._target.name}",
+            f"deleting the schedule {name} on {self._name}",
         )
 
     def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
         """Ask what the agent can see. Raises ClientError."""
         request = service_pb2.GetCapabilitiesRequest()
         return self._unary(
-            lambda: self._stub.GetCapabilities(request, timeout=QUICK_S), f"asking {self._target.name} what it can see"
+            lambda: self._stub.GetCapabilities(request, timeout=QUICK_S), f"asking {self._name} what it can see"
         )
 
     def watch(self, interval_s: float) -> Generator[service_pb2.WatchResponse, None, None]:
@@ -233,7 +240,7 @@ class Agent:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise translate(cast("grpc.Call", error), f"watching {self._target.name}", began=True) from error
+            raise translate(cast("grpc.Call", error), f"watching {self._name}", began=True) from error
         finally:
             call.cancel()
 
@@ -249,16 +256,16 @@ def connect(target: Target, *, trust_owner: bool = False) -> Iterator[Agent]:
     """Open a channel to `target`, once its socket was looked at and answers. Raises AgentError."""
     _check_owner(target, trust_owner=trust_owner)
     check_answers(target)
-    options = (
-        ("grpc.enable_retries", 0),
-        ("grpc.max_receive_message_length", -1),
-        # Two clients of one process would share a connection, and its death.
-        ("grpc.use_local_subchannel_pool", 1),
-    )
-    channel = grpc.insecure_channel(f"unix:{target.path}", options=options)
+    with calling(target.name, grpc.insecure_channel(f"unix:{target.path}", options=CHANNEL_OPTIONS)) as agent:
+        yield agent
+
+
+@contextmanager
+def calling(name: str, channel: grpc.Channel) -> Iterator[Agent]:
+    """Use `channel` for as long as the block runs."""
     interrupted = False
     try:
-        yield Agent(target, channel)
+        yield Agent(name, channel)
     except (KeyboardInterrupt, SystemExit):
         # Between the start of a call and that of gRPC's thread that serves it, a signal leaves the call open for ever,
         # and closing waits for it: this process ends now, and the call with it.
@@ -337,11 +344,11 @@ def check_answers(target: Target) -> None:
     Raises AgentError.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_ANSWER_S)
+        probe.settimeout(ANSWER_S)
         try:
             probe.connect(target.path)
-            probe.sendall(_PREFACE)
-            head = probe.recv(_FRAME_HEAD_BYTES)
+            probe.sendall(PREFACE)
+            head = probe.recv(FRAME_HEAD_BYTES)
         except PermissionError as error:
             raise _no_permission(target) from error
         except (TimeoutError, BlockingIOError) as error:
@@ -355,12 +362,16 @@ def check_answers(target: Target) -> None:
             raise errors.AgentNotThereError(
                 f"connecting to {target.name}: {target.path}: {error.strerror or error}"
             ) from error
-    # A type of 4 in the fourth byte of a frame's head.
-    if len(head) < _FRAME_HEAD_BYTES or head[3] != _SETTINGS:
+    if not begins_http2(head):
         raise errors.NotAnAgentError(
             f"connecting to {target.name}: what answers on {target.path} is no freezeframe agent",
             "name the agent's socket: unix:/run/freezeframe/capture.sock",
         )
+
+
+def begins_http2(head: bytes) -> bool:
+    """Whether the first bytes of an answer are the head of a SETTINGS frame: a type of 4 in the fourth byte."""
+    return len(head) >= FRAME_HEAD_BYTES and head[3] == _SETTINGS
 
 
 def _no_permission(target: Target) -> errors.SocketPermissionError:

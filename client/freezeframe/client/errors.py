@@ -10,9 +10,11 @@ ClientError
 ├── NotComparableError      2  two snapshots that have nothing in common
 ├── AgentError              3  no answer from an agent
 │   ├── AgentNotThereError        nothing listens
+│   ├── NoRouteError              the host is not reached at all
+│   ├── CertificateError          a certificate, this user's or the agent's, that does not do
 │   ├── SocketPermissionError     the socket may not be opened by this user
 │   ├── SocketOwnerError          the socket belongs to somebody else than root or this user
-│   ├── ForwardingError           the program that forwards the agent's socket (ssh) did not get there
+│   ├── ForwardingError           the program that forwards the agent's socket (ssh, kubectl) did not get there
 │   ├── AgentExtraMissingError    a private agent is wanted, its packages are not installed
 │   ├── PrivateAgentError         a private agent did not start
 │   ├── AgentVersionError         the agent does not know this call
@@ -103,6 +105,14 @@ class AgentNotThereError(AgentError):
     """Nothing listens."""
 
 
+class NoRouteError(AgentError):
+    """The host is not reached at all."""
+
+
+class CertificateError(AgentError):
+    """A certificate, this user's or the agent's, that does not do."""
+
+
 class SocketPermissionError(AgentError):
     """The socket may not be opened by this user."""
 
@@ -112,7 +122,7 @@ class SocketOwnerError(AgentError):
 
 
 class ForwardingError(AgentError):
-    """The program that forwards the agent's socket (ssh) did not get there."""
+    """The program that forwards the agent's socket (ssh, kubectl) did not get there."""
 
 
 class AgentExtraMissingError(AgentError):

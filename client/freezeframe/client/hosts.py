@@ -3,6 +3,8 @@
     unix:PATH                       a socket, or the directory of an agent's sockets
     USER@HOST                       over OpenSSH
     ssh://[USER@]HOST[:PORT][/DIR]  the same; DIR is the agent's directory, where it is not /run/freezeframe
+    tls://HOST[:PORT]               over mutual TLS, to an agent that listens for other hosts
+    kube://NAMESPACE/POD[:PORT]     over kubectl's port forwarding
 
 Each role has a socket in the agent's directory: `view.sock`, `capture.sock`, `admin.sock`; a higher role's socket
 serves the lower ones too.
@@ -60,7 +62,29 @@ class Ssh:
     name: str
 
 
-Place = Target | Ssh
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """An agent that listens for other hosts."""
+
+    # A name or an address.
+    host: str
+    port: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kube:
+    """An agent in a pod."""
+
+    namespace: str
+    pod: str
+    port: int
+    name: str
+
+
+Place = Target | Ssh | Tls | Kube
+# Of an agent that listens for other hosts, where nothing else is said.
+PORT = 7443
 
 
 def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, str]) -> Place | None:
@@ -76,6 +100,10 @@ def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, 
         return _unix(named, address, role)
     if address.startswith("ssh://") or ("@" in address and "://" not in address):
         return _ssh(named, address, role)
+    if address.startswith("tls://"):
+        return _tls(named, address)
+    if address.startswith("kube://"):
+        return _kube(named, address)
     raise _not_supported(named, address, config)
 
 
@@ -123,6 +151,28 @@ def _ssh(named: str, address: str, role: Role) -> Ssh:
         sockets=_SERVED_BY[role],
         name=named,
     )
+
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*)(?::(\d{1,5}))?/?", re.ASCII)
+
+
+def _tls(named: str, address: str) -> Tls:
+    found = _HOST_AND_PORT.fullmatch(address.removeprefix("tls://"))
+    port = int(found[2] or PORT) if found else 0
+    if found is None or not 0 < port <= _LAST_PORT:
+        raise HostError(f"{named} is no host for TLS", f"give tls://HOST[:PORT]; the port is {PORT} by default")
+    return Tls(host=found[1].strip("[]"), port=port, name=named)
+
+
+_POD = re.compile(r"([a-z0-9][a-z0-9-]{0,62})/([a-z0-9][a-z0-9.-]{0,252})(?::(\d{1,5}))?", re.ASCII)
+
+
+def _kube(named: str, address: str) -> Kube:
+    found = _POD.fullmatch(address.removeprefix("kube://"))
+    port = int(found[3] or PORT) if found else 0
+    if found is None or not 0 < port <= _LAST_PORT:
+        raise HostError(f"{named} is no pod", f"give kube://NAMESPACE/POD[:PORT]; the port is {PORT} by default")
+    return Kube(namespace=found[1], pod=found[2], port=port, name=named)
 
 
 def _local(role: Role, environ: Mapping[str, str]) -> Target | None:

@@ -65,7 +65,7 @@ class Hooks:
     ) -> None:
         self._audit.record(
             Call(
-                socket=f"schedule {spec.schedule}",
+                who=f"schedule {spec.schedule}",
                 rpc="Hook",
                 targets=(f"hook {hook.name}", f"snapshot_id {captured.snapshot_id}"),
                 outcome=outcome,

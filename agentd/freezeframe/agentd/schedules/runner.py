@@ -267,7 +267,7 @@ class Schedules:
             entry.ran_at = self._clock.wall()
             self._audit.record(
                 Call(
-                    socket=f"schedule {name}",
+                    who=f"schedule {name}",
                     rpc="Capture",
                     targets=(spec.trigger,),
                     outcome=outcome,

@@ -104,8 +104,8 @@ def command(
 ) -> None:
     """Capture HOST (default: this machine), save the snapshot, print the verdict.
 
-    HOST is a name of the configuration, USER@HOST or ssh://HOST (over OpenSSH), or unix:PATH. Without a daemon here a
-    private agent is started for this capture.
+    HOST is a name of the configuration, USER@HOST or ssh://HOST (over OpenSSH), tls://HOST:PORT, kube://NAMESPACE/POD,
+    or unix:PATH. Without a daemon here a private agent is started for this capture.
     """
     if len(hosts) > 1:
         raise click.UsageError("this version captures one host at a time")

@@ -26,13 +26,13 @@ from freezeframe.client.errors import (
 )
 from freezeframe.client.hosts import Ssh, Target
 from freezeframe.client.sockets import private_directory
+from freezeframe.client.transports import programs
 
 # Without a terminal; on one, somebody may be typing a password.
 CONNECT_S = 30.0
 _ASK_S = 15.0
-_END_S = 2.0
+_BREAK_S = 1.0
 _POLL_S = 0.02
-_MAX_WORDS = 40
 _OPEN_FAILED = b"open failed: "
 # Of `ls -l`: mode, links, owner, group.
 _GROUP_COLUMN = 3
@@ -55,12 +55,15 @@ def forwarded(place: Ssh, environ: Mapping[str, str], *, terminal: bool | None =
         try:
             yield Target(path=_first_that_answers(place, local, log, terminal=terminal), name=place.name)
         except AgentDiedError as error:
-            if process.poll() is None:
+            # The connection broke, or the agent did: ssh itself ends within a moment of the first.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_BREAK_S)
+            if process.returncode is None:
                 raise
             raise _ended(process, log, place) from error
     finally:
         if process is not None:
-            _end(process)
+            programs.end(process)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -101,18 +104,18 @@ def _await_sockets(
         if process.poll() is not None:
             raise _ended(process, log, place)
         if limit_s is not None and time.monotonic() - begin > limit_s:
-            raise _said(f"connecting to {place.name}: ssh was not let in within {limit_s:.0f} s", log)
+            raise programs.failed(f"connecting to {place.name}: ssh was not let in within {limit_s:.0f} s", log)
         time.sleep(_POLL_S)
 
 
 def _first_that_answers(place: Ssh, local: Sequence[str], log: str, *, terminal: bool) -> str:
     for path in local:
-        failed = _read(log).count(_OPEN_FAILED)
+        failed = programs.read(log).count(_OPEN_FAILED)
         try:
             check_answers(Target(path=path, name=place.name))
         except (NotAnAgentError, AgentNotThereError):
             # What ssh could not open at the far end ends at once, without a byte.
-            if _read(log).count(_OPEN_FAILED) == failed:
+            if programs.read(log).count(_OPEN_FAILED) == failed:
                 raise
         else:
             return path
@@ -155,34 +158,4 @@ def _not_opened(place: Ssh, *, terminal: bool) -> AgentError:
 
 
 def _ended(process: subprocess.Popen[bytes], log: str, place: Ssh) -> ForwardingError:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_END_S)
-    return _said(f"connecting to {place.name}: ssh ended with {process.returncode}", log)
-
-
-def _said(sentence: str, log: str) -> ForwardingError:
-    words = _words(log)
-    if len(words) == 1:
-        return ForwardingError(f"{sentence}: {words[0]}")
-    return ForwardingError(f"{sentence}, and said:" if words else sentence, "", words)
-
-
-def _words(log: str) -> tuple[str, ...]:
-    lines = (line.rstrip() for line in _read(log).decode("utf-8", "replace").splitlines())
-    return tuple(line for line in lines if line)[-_MAX_WORDS:]
-
-
-def _read(log: str) -> bytes:
-    try:
-        with open(log, "rb") as stream:
-            return stream.read()
-    except OSError:
-        return b""
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for ask in (process.terminate, process.kill):
-        ask()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
-            return
+    return programs.ended(process, log, f"connecting to {place.name}: ssh")
