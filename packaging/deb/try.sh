@@ -8,7 +8,10 @@ venv="$1"
 work="$(mktemp --directory --tmpdir=/var/tmp freezeframe-try-XXXXXX)"
 group="freezeframe-try-$$"
 booted=""
+first=""
 clean() {
+    # The first process of a namespace takes all others with it; of what unshare promises systemd knows nothing.
+    [ -z "$first" ] || kill -KILL "$first" 2>/dev/null || true
     [ -z "$booted" ] || kill "$booted" 2>/dev/null || true
     [ -z "$booted" ] || wait "$booted" 2>/dev/null || true
     for hierarchy in /sys/fs/cgroup/unified /sys/fs/cgroup/systemd /sys/fs/cgroup; do
@@ -53,7 +56,6 @@ echo uninitialized >"$work/root/etc/machine-id"
     exec unshare --pid --fork --kill-child --mount --cgroup --uts --ipc --net sh packaging/deb/boot.sh "$work/root"
 ) >"$work/boot.log" 2>&1 &
 booted=$!
-first=""
 for _ in $(seq 240); do
     first="$(cat "/proc/$booted/task/$booted/children" 2>/dev/null || true)"
     first="${first%% *}"
