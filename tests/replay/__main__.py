@@ -7,6 +7,7 @@ import sys
 
 from tests.bed.routers import ROUTERS
 from tests.replay.cases import cases, judge, table
+from tests.replay.healthy import SEED, replays
 from tests.replay.record import record
 
 
@@ -19,9 +20,14 @@ def main() -> int:
     args = parser.parse_args()
     if args.command == "record":
         record(args.names, [args.router] if args.router else list(ROUTERS))
-    judged = [judge(case) for case in cases()]
+    known = cases()
+    judged = [judge(case) for case in known]
     print(table(judged))
-    return int(any(each.how == "wrong" for each in judged))
+    seen = list(replays(known))
+    accused = [replay.line() for replay in seen if replay.accuses]
+    print(f"\nhealth with evidence taken away (seed {SEED}): {len(seen)} replays, {len(accused)} accusations.")
+    print("\n".join(accused))
+    return int(bool(accused) or any(each.how == "wrong" for each in judged))
 
 
 if __name__ == "__main__":

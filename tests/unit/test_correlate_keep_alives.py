@@ -5,8 +5,8 @@ from freezeframe.judge.model import Verdict
 from tests.support.scene import Scene
 
 
-def scene_of(client_bytes: list[float], engine_bytes: list[float]) -> Scene:
-    scene = Scene()
+def scene_of(client_bytes: list[float], engine_bytes: list[float], window_ms: float = 1_000) -> Scene:
+    scene = Scene(window_ms=window_ms)
     client, router, engine = scene.client(), scene.router(product="smg"), scene.engine()
     for moved in client_bytes:
         scene.streams(client, router, bytes_moved=moved)
@@ -35,6 +35,11 @@ def test_beside_answers_in_progress_the_smallest_are_told_apart() -> None:
 
 def test_more_bytes_than_keep_alives_have_are_an_answer() -> None:
     assert kept_alive(scene_of([65], [])) == []
+
+
+def test_in_a_long_window_there_may_be_several() -> None:
+    assert kept_alive(scene_of([9 * 13], [], window_ms=120_000)) == [9 * 13]
+    assert kept_alive(scene_of([65], [], window_ms=14_000)) == []
 
 
 def test_an_engine_is_no_forwarder() -> None:

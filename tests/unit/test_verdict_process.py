@@ -196,3 +196,16 @@ def test_a_pipe_that_is_full_for_a_moment(known):
     scene, _, router, _ = stuck()
     snapshot = conclude(replace(scene.snapshot(), locks=(full_pipe(scene, router, 812, **known),)))
     assert Code.PROCESS_STOPPED not in [finding.code for finding in snapshot.findings]
+
+
+def test_near_miss_a_worker_of_an_engine_that_has_ended():
+    """Init has not taken it from the table yet; it belongs to no engine that serves here."""
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.streams(harness, router)
+    scene.streams(router, engine)
+    left = scene.process(Process.Role.TOKENIZER_WORKER, "sglang::tokenizer_worker:9")
+    scene.state(left, "Z")
+    assert Code.PROCESS_DEAD not in [finding.code for finding in scene.conclude().findings]
+    scene.change(left, engine_pid=engine.http)
+    assert [finding.holder_pids for finding in scene.conclude().findings] == [(left,)]

@@ -10,12 +10,18 @@ Code = Verdict.Code
 
 
 def livelocked(
-    frames: object = ADMISSION, *, cpu_ms: float = 990, age_ms: float = 41_000, woke: int = 0, **gauges: float
+    frames: object = ADMISSION,
+    *,
+    cpu_ms: float = 990,
+    age_ms: float = 41_000,
+    woke: int = 0,
+    gauges_of_ms: float | None = None,
+    **gauges: float,
 ) -> tuple[Scene, Engine]:
     scene, engine = ranked(frames, age_ms=age_ms)
     scene.state(engine.scheduler, "R", cpu_ms=cpu_ms)
     switches(scene, engine.scheduler, woke)
-    scene.gauges(engine, **{"waiting": 30, **gauges})
+    scene.gauges(engine, age_ms=gauges_of_ms, **{"waiting": 30, **gauges})
     return scene, engine
 
 
@@ -61,6 +67,12 @@ def test_lookalike_it_is_elsewhere(frames: object):
 )
 def test_near_miss(known: dict[str, float]):
     assert Code.SCHEDULER_LIVELOCK not in codes(livelocked(**known)[0])
+
+
+def test_near_miss_a_queue_of_other_requests():
+    """What was written before the requests came says nothing of them."""
+    assert Code.SCHEDULER_LIVELOCK in codes(livelocked(gauges_of_ms=20_000)[0])
+    assert Code.SCHEDULER_LIVELOCK not in codes(livelocked(gauges_of_ms=30_000, age_ms=25_000)[0])
 
 
 def test_near_miss_an_answer_moves():

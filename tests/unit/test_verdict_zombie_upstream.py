@@ -55,3 +55,14 @@ def test_near_miss_an_engine_that_keeps_idle_connections_for_long():
     scene.idle(router, engine, 30, age_ms=12_000)
     scene.gauges(engine)
     assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_near_miss_one_more_than_the_clients_that_are_there():
+    """Beside many that come and go the tables of two processes are not of one moment."""
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.streams(scene.client(), router, 20)
+    scene.streams(router, engine, 22)
+    assert Code.ZOMBIE_UPSTREAM not in [finding.code for finding in scene.conclude().findings]
+    scene.streams(router, engine, 8)
+    assert Code.ZOMBIE_UPSTREAM in [finding.code for finding in scene.conclude().findings]

@@ -267,6 +267,7 @@ class Attribution(google.protobuf.message.Message):
     BYPASSES_ROUTER_FIELD_NUMBER: builtins.int
     BYTES_PER_S_10S_FIELD_NUMBER: builtins.int
     BYTES_PER_S_60S_FIELD_NUMBER: builtins.int
+    TOKENS_PER_S_ERROR_FIELD_NUMBER: builtins.int
     client: builtins.str
     """Name: title or address."""
     pid: builtins.int
@@ -289,6 +290,8 @@ class Attribution(google.protobuf.message.Message):
     """Bytes per second towards it over the last 10 s, as the recorder saw them; absent when it watches for less."""
     bytes_per_s_60s: builtins.float
     """The same over the last 60 s."""
+    tokens_per_s_error: builtins.float
+    """By how much tokens_per_s may be off, either way; absent when unknown."""
     @property
     def talks_to(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hops that it talks to: "router", or "decode" when it goes round the router."""
@@ -308,9 +311,10 @@ class Attribution(google.protobuf.message.Message):
         bypasses_router: builtins.bool = ...,
         bytes_per_s_10s: builtins.float | None = ...,
         bytes_per_s_60s: builtins.float | None = ...,
+        tokens_per_s_error: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "tokens_per_s", b"tokens_per_s"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "client", b"client", "connections", b"connections", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "_tokens_per_s_error", b"_tokens_per_s_error", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "tokens_per_s", b"tokens_per_s", "tokens_per_s_error", b"tokens_per_s_error"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "_tokens_per_s_error", b"_tokens_per_s_error", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "client", b"client", "connections", b"connections", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s", "tokens_per_s_error", b"tokens_per_s_error"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_bytes_per_s", b"_bytes_per_s"]) -> typing.Literal["bytes_per_s"] | None: ...
     @typing.overload
@@ -323,5 +327,7 @@ class Attribution(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_pid", b"_pid"]) -> typing.Literal["pid"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_tokens_per_s", b"_tokens_per_s"]) -> typing.Literal["tokens_per_s"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tokens_per_s_error", b"_tokens_per_s_error"]) -> typing.Literal["tokens_per_s_error"] | None: ...
 
 global___Attribution = Attribution

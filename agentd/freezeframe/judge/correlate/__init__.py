@@ -49,7 +49,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     listeners = find_listeners(snapshot.sockets, processes)
     forwarders = [pid for pid, p in processes.items() if p.role in FORWARDERS]
     connections = with_recorded(
-        with_keep_alives(join_connections(snapshot.sockets, processes, listeners, window_ms), forwarders),
+        with_keep_alives(join_connections(snapshot.sockets, processes, listeners, window_ms), forwarders, window_ms),
         snapshot.sockets,
         snapshot.requests,
         snapshot.recorder,

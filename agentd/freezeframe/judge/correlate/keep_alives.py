@@ -11,18 +11,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from freezeframe.judge.correlate.facts import Connection
-from freezeframe.judge.correlate.thresholds import KEEP_ALIVE_BYTES
+from freezeframe.judge.correlate.thresholds import KEEP_ALIVE_BYTES, KEEP_ALIVE_EVERY_MS
 
 
-def with_keep_alives(connections: Sequence[Connection], forwarders: Iterable[int]) -> tuple[Connection, ...]:
+def with_keep_alives(
+    connections: Sequence[Connection], forwarders: Iterable[int], window_ms: float
+) -> tuple[Connection, ...]:
     """The connections, with those marked on which a forwarder sent a few bytes that it got from nobody.
 
     Of those that it sent bytes on as many may carry answers as it got bytes from: the ones that got most.
     """
+    # The window may begin right before a comment.
+    most = KEEP_ALIVE_BYTES * (1 + window_ms // KEEP_ALIVE_EVERY_MS)
     marked: set[int] = set()
     for pid in forwarders:
         down = [i for i, c in enumerate(connections) if c.server_pid == pid and c.moving]
         up = sum(c.client_pid == pid and c.moving for c in connections)
         down.sort(key=lambda i: connections[i].bytes_down_delta or 0.0, reverse=True)
-        marked |= {i for i in down[up:] if (connections[i].bytes_down_delta or 0.0) <= KEEP_ALIVE_BYTES}
+        marked |= {i for i in down[up:] if (connections[i].bytes_down_delta or 0.0) <= most}
     return tuple(replace(c, kept_alive=True) if i in marked else c for i, c in enumerate(connections))

@@ -36,6 +36,9 @@ LEFTOVER_BYTES = 1024.0
 # token is longer.
 KEEP_ALIVE_BYTES = 64.0
 
+# smg and sse-starlette send one this often.
+KEEP_ALIVE_EVERY_MS = 15_000.0
+
 # The agent's own probes come from this address of this host: one that a server never accepts stays in its queue.
 PROBE_ADDRESS = "127.70.70.70"
 

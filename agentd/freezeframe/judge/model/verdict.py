@@ -67,6 +67,8 @@ class Attribution:
     bytes_per_s_10s: float | None = None
     # The same over the last 60 s.
     bytes_per_s_60s: float | None = None
+    # By how much `tokens_per_s` may be off, either way; absent when unknown.
+    tokens_per_s_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
-from freezeframe.judge.correlate.rates import recent_rate
+from freezeframe.judge.correlate.rates import recent_rate, token_rate
 from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
 from freezeframe.judge.verdicts._gpus import gpus_of, rests, state
@@ -181,41 +181,25 @@ def _zero_gauges(engine: Engine) -> tuple[Evidence, ...]:
 
 def attribute(facts: Facts) -> tuple[Attribution, ...]:
     """Who sent the requests and who gets the bytes, most stuck requests first."""
-    streams = [client for client in facts.clients if client.streaming]
-    generated = [e.gauges.generated_delta for e in facts.engines if e.gauges.generated_delta is not None]
-    # Tokens have no address: they are one client's only when no other one gets a stream. The counters move once in
-    # some tens of steps: none counted beside a stream that moves is no rate.
-    total = sum(generated)
-    tokens = total * 1000 / facts.window_ms if facts.two_looks and total and len(streams) == 1 else None
     shown = facts.clients[:_CLIENTS]
     shown += tuple(client for client in facts.clients[_CLIENTS:] if client.stray)
-
-    def tokens_of(client: Client) -> float | None:
-        if client not in streams:
-            return None
-        # Else by the events of its streams, which the recorder counts.
-        return tokens if tokens is not None else recent_rate(facts.snapshot, client, 10, "answer events") or None
-
-    return tuple(
-        replace(
-            _attribution(client, tokens_of(client)),
-            bytes_per_s_10s=recent_rate(facts.snapshot, client, 10),
-            bytes_per_s_60s=recent_rate(facts.snapshot, client, 60),
-        )
-        for client in shown
-    )
+    return tuple(_attribution(facts, client) for client in shown)
 
 
-def _attribution(client: Client, tokens_per_s: float | None) -> Attribution:
+def _attribution(facts: Facts, client: Client) -> Attribution:
+    tokens = token_rate(facts, client)
     return Attribution(
         client=client.name,
         pid=client.pid,
         requests_in_flight=client.in_flight,
         oldest_age_ms=client.oldest_age_ms,
         bytes_per_s=client.bytes_per_s,
-        tokens_per_s=tokens_per_s,
+        tokens_per_s=None if tokens is None else tokens.value,
+        tokens_per_s_error=None if tokens is None else tokens.error,
         stray=client.stray,
         connections=client.connections,
         talks_to=client.talks_to,
         bypasses_router=client.bypasses_router,
+        bytes_per_s_10s=recent_rate(facts.snapshot, client, 10),
+        bytes_per_s_60s=recent_rate(facts.snapshot, client, 60),
     )

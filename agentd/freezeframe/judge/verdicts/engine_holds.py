@@ -66,8 +66,12 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
         return None
     for pid in engine.http_pids:
         found = intake(facts, pid)
-        if found.unread or found.unaccepted or not loop_lives(facts, pid):
+        if found.unread or found.unaccepted:
             return None
+    # Of several tokenizer workers those that have them.
+    holders = tuple(dict.fromkeys(c.server_pid for c in waiting if c.server_pid is not None))
+    if not all(loop_lives(facts, pid) for pid in holders):
+        return None
     gauges = engine.gauges
     if _silent_since(engine, age) or not _queues_clear(engine) or not _numbers_asked(facts, engine):
         return None
@@ -77,9 +81,10 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
     rests = engine.busy is False and facts.two_looks
     sure = rests and engine.accounted and all(c.agreed for c in waiting)
     level = Level.HIGH if sure else Level.MEDIUM if gauges.known else Level.LOW
+    pids = ", ".join(map(str, holders))
     proved = [
         evidence(
-            f"its HTTP process (pid {engine.pid}) has read {count(len(waiting), 'request')} and owes each its answer, "
+            f"its HTTP process (pid {pids}) has read {count(len(waiting), 'request')} and owes each its answer, "
             f"the oldest for {seconds(age)}",
             *socket_refs(waiting),
         )
@@ -98,17 +103,17 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
     return Verdict(
         code=code,
         hop=engine.kind,
-        holder_pids=(engine.pid,),
-        summary=f"The {engine_name(engine.kind)} (pid {engine.pid}) holds {count(len(waiting), 'request')} of "
+        holder_pids=holders,
+        summary=f"The {engine_name(engine.kind)} (pid {pids}) holds {count(len(waiting), 'request')} of "
         f"{who(facts, waiting)}, oldest {seconds(age)}: read, not answered, and not worked on.",
         confidence=level,
         evidence=tuple(proved),
         next_steps=(
             step(f"freezeframe show FILE {'asyncio' if tasks else 'python'}", "where these requests wait in it"),
-            log(facts, engine.pid, "whether these requests reached the scheduler: look for their ids")
+            log(facts, holders[0], "whether these requests reached the scheduler: look for their ids")
             if gauges.known
             else ask(
-                facts, engine.pid, "/model_info", "whether its loop answers; /health would wait for the scheduler"
+                facts, holders[0], "/model_info", "whether its loop answers; /health would wait for the scheduler"
             ),
             known("requests or replies lost between HTTP process and scheduler: several tokenizer workers, overload"),
         ),

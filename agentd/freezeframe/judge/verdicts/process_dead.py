@@ -9,6 +9,7 @@ Lookalike: a part of an engine that was ended as a whole, before init takes it f
 
 from __future__ import annotations
 
+from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
@@ -18,7 +19,7 @@ from freezeframe.judge.verdicts._words import count, evidence, process, process_
 Level = Confidence.Level
 Role = Process.Role
 
-_PARTS = frozenset({Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER, Role.DETOKENIZER})
+_PARTS = ENGINE_PARTS - {Role.ENGINE_HTTP}
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:

@@ -1,10 +1,11 @@
 """SCHEDULER_LIVELOCK: a scheduler goes round in its admission, and nothing that waits is ever admitted.
 
 Proof, with two looks: requests have been owed by the engine's HTTP process for LONG_MS or longer and no byte went to
-any of its clients; its waiting gauges are above 0, its running gauge is 0 and it counted no token in the window; all
-its processes can run; and the main thread of a scheduler used LIVELOCK of the window in CPU time, or never slept in it,
-and at both looks is in the code that an empty queue never reaches (SGLang's `calc_priority` or `add_one_req` under
-`get_next_batch_to_run`, vLLM's `schedule`). HIGH when tokens are counted and none was; else MEDIUM.
+any of its clients; its waiting gauges are above 0, its running gauge is 0, neither known to be older than these
+requests, and it counted no token in the window; all its processes can run; and the main thread of a scheduler used
+LIVELOCK of the window in CPU time, or never slept in it, and at both looks is in the code that an empty queue never
+reaches (SGLang's `calc_priority` or `add_one_req` under `get_next_batch_to_run`, vLLM's `schedule`). HIGH when tokens
+are counted and none was; else MEDIUM.
 
 Lookalikes: an idle scheduler of SGLang, which burns a core by design and passes `get_next_batch_to_run` each time, with
 a gauge that was written before; a long prefill with a queue behind it, which is in its batch; a queue that is sorted
@@ -20,7 +21,8 @@ from freezeframe.judge.correlate.ranks import rank_index, stands
 from freezeframe.judge.correlate.thresholds import LIVELOCK, LONG_MS, STARVED
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, runs, stuck
-from freezeframe.judge.verdicts._steps import ask, known, step
+from freezeframe.judge.verdicts._queue import ask_for_room, keeps_waiting, queue_evidence
+from freezeframe.judge.verdicts._steps import known, step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -35,10 +37,10 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
-    if not gauges.waiting or gauges.running != 0 or gauges.tokens_delta or engine.asleep:
-        return None
     served = facts.to_server(*engine.http_pids)
     owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
+    if gauges.waiting is None or gauges.running is None or not keeps_waiting(engine, owed):
+        return None
     spinning = [p for pid in engine.scheduler_pids if _goes_round(facts, p := facts.processes[pid])]
     if not spinning or not for_clients(facts, owed) or gets_bytes(served) or not runs(facts, *engine.pids):
         return None
@@ -54,13 +56,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         text = f"pid {process.pid} is in its admission at both looks ({place}), at {share:.0f} % of a core"
         refs = (f"ranks[{index[process.pid]}]", *((f"python_threads[{entry[0]}]",) if entry else ()))
         proved.append(evidence(text, *refs, *process_ref(facts, process.pid)))
-    proved.append(
-        evidence(
-            f"its queue says: {gauges.waiting:.0f} waiting, 0 running"
-            + ("" if gauges.tokens_delta is None else ", no token counted in the window"),
-            *(f"metrics[{i}]" for i in gauges.indexes),
-        )
-    )
+    proved.append(queue_evidence(engine))
     proved.append(evidence(f"{count(len(owed), 'request')} owed, the oldest for {age}", *socket_refs(owed)))
     return Verdict(
         code=Verdict.Code.SCHEDULER_LIVELOCK,
@@ -71,13 +67,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=Level.HIGH if gauges.tokens_delta == 0 else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            ask(
-                facts,
-                engine.pid,
-                "/metrics",
-                "free KV cache, against what the first waiting request needs",
-                pattern="usage|used_tokens|waiting|queue|retract",
-            ),
+            ask_for_room(facts, engine),
             step(
                 f"freezeframe snap --profile 5 -p {holders[0]} -o loop.ffz; freezeframe show loop.ffz profile",
                 "the loop, with its share of each function",

@@ -15,7 +15,8 @@ from freezeframe.judge.correlate.facts import Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, resting, runs, stuck
-from freezeframe.judge.verdicts._steps import ask, known, stacks
+from freezeframe.judge.verdicts._queue import ask_for_room, keeps_waiting, queue_evidence
+from freezeframe.judge.verdicts._steps import known, stacks
 from freezeframe.judge.verdicts._words import count, evidence, oldest, seconds, socket_refs, who
 
 Level = Confidence.Level
@@ -30,14 +31,12 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
-    if not gauges.waiting or gauges.running or gauges.tokens_delta or engine.asleep:
-        return None
     served = facts.to_server(*engine.http_pids)
     waiting = stuck(served)
-    if not gauges.told_since(oldest(waiting)):
-        return None
     if (
-        not for_clients(facts, waiting)
+        gauges.waiting is None
+        or not keeps_waiting(engine, waiting)
+        or not for_clients(facts, waiting)
         or gets_bytes(served)
         or not runs(facts, *engine.pids)
         or not resting(facts, engine, oldest(waiting))
@@ -47,11 +46,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     rests = engine.busy is False
     age = seconds(oldest(waiting))
     proved = [
-        evidence(
-            f"its queue says: {gauges.waiting:.0f} waiting, 0 running"
-            + ("" if gauges.tokens_delta is None else ", no token counted in the window"),
-            *(f"metrics[{index}]" for index in gauges.indexes),
-        ),
+        queue_evidence(engine),
         evidence(
             f"{count(len(waiting), 'request')} owed by its HTTP process, the oldest for {age}",
             *socket_refs(waiting),
@@ -68,13 +63,7 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
         confidence=Level.HIGH if rests and gauges.tokens_delta == 0 else Level.MEDIUM,
         evidence=tuple(proved),
         next_steps=(
-            ask(
-                facts,
-                engine.pid,
-                "/metrics",
-                "free KV cache, against what the first waiting request needs",
-                pattern="usage|used_tokens|waiting|queue|retract",
-            ),
+            ask_for_room(facts, engine),
             stacks(facts, holders[0], "where it is; twice, some seconds apart"),
             known("admission that is never true again: waiting above 0, running 0, KV cache free"),
         ),

@@ -14,7 +14,7 @@ is not known to speak HTTP/1).
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Facts
-from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS
+from freezeframe.judge.correlate.thresholds import HEALTH_CHECK_MS, slack
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import has_work, leg_kind, sends_both_legs, sockets_seen, stalled
 from freezeframe.judge.verdicts._steps import ask, known, restart
@@ -38,7 +38,9 @@ def _router(facts: Facts, router: int) -> Verdict | None:
         kinds[kind] = kinds.get(kind, 0) + 1
     living = max(kinds.pop("prefill", 0), kinds.pop("decode", 0)) + sum(kinds.values())
     zombies = living - len(clients)
-    if zombies < 1 or not sockets_seen(facts, router) or not sends_both_legs(facts, router):
+    # Beside many that move, one may have come or gone between the reads of the two tables.
+    few = zombies <= (slack(living) if clients else 0)
+    if few or not sockets_seen(facts, router) or not sends_both_legs(facts, router):
         return None
     ages = max((c.age_ms for c in upstream if c.age_ms is not None), default=None)
     since = f", the oldest owed for {seconds(ages)}" if ages else ""

@@ -133,6 +133,12 @@ def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, *, why: bool
     return item(ruled_out.hop, "", *details)
 
 
+def _tokens(row: verdict_pb2.Attribution) -> str:
+    if not row.HasField("tokens_per_s_error"):
+        return optional(row, "tokens_per_s", lambda value: f"{value:.1f}")
+    return f"{row.tokens_per_s:.0f} ±{row.tokens_per_s_error:.0f}"
+
+
 def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
     """Build the table, short enough for 80 columns, and a sentence for each client that is not as the others."""
     if not verdict.attribution:
@@ -158,7 +164,7 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
             optional(each, "oldest_age_ms", units.age),
             optional(each, "bytes_per_s", units.rate),
             *((optional(each, "bytes_per_s_60s", units.rate),) if minute else ()),
-            *((optional(each, "tokens_per_s", lambda value: f"{value:.1f}"),) if tokens else ()),
+            *((_tokens(each),) if tokens else ()),
             ", ".join(each.talks_to) or NOTHING,
             "stray" if each.stray else "",
         )
