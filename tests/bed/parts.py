@@ -24,7 +24,16 @@ class Setup:
 class EnginePids:
     http: int
     scheduler: int
+    """The first, where there are several."""
     detokenizer: int
+    schedulers: tuple[int, ...]
+    controller: int | None
+    workers: tuple[int, ...] = ()
+    """Tokenizer workers, where there are several."""
+
+    def all(self) -> list[int]:
+        more = [] if self.controller is None else [self.controller]
+        return [self.http, *self.workers, *more, *self.schedulers, self.detokenizer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +55,7 @@ class Pids:
     def all(self) -> list[int]:
         found = [self.router, self.harness, *([self.stray] if self.stray else [])]
         for engine in self.engines.values():
-            found += [engine.http, engine.scheduler, engine.detokenizer]
+            found += engine.all()
         return found
 
 
@@ -94,8 +103,12 @@ class Engine:
         return bedlink.ask(self.control, request)
 
     def scheduler(self, **request: Any) -> dict[str, Any]:
-        """Ask the scheduler over its control channel."""
-        return bedlink.ask(f"{self.control}.scheduler", request)
+        """Ask every scheduler over its control channel; what they say is summed up."""
+        sockets = sorted(Path(self.control).parent.glob(f"{Path(self.control).name}.scheduler*"))
+        # Where none is there any more, whoever asks shall hear of it.
+        replies = [bedlink.ask(str(socket), request) for socket in sockets or [f"{self.control}.scheduler"]]
+        return {name: sum(reply[name] for reply in replies) for name in replies[0]}
 
     def pids(self) -> EnginePids:
-        return EnginePids(**self.http(do="status")["pids"])
+        pids = {key: tuple(v) if isinstance(v, list) else v for key, v in self.http(do="status")["pids"].items()}
+        return EnginePids(**pids)

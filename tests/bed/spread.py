@@ -47,7 +47,11 @@ class SpreadBed(Bed):
         place = self.places[name]
         # Where it listens; whom it calls is in its flags already.
         command = [argument.replace(_LOCAL, place.address) for argument in command]
-        super()._spawn(name, place.command(*command), memory_mib, **env)
+        super()._spawn(name, self._inside(name, command), memory_mib, **env)
+
+    def _inside(self, name: str, command: list[str]) -> list[str]:
+        """Give the command line that runs this one where the program belongs."""
+        return self.places[name].command(*command)
 
     def _get(self, url: str) -> bytes | None:  # type: ignore[override]
         found: list[bytes | None] = []

@@ -36,6 +36,9 @@ ROUTER_MIB, PYTHON_MIB = 2048, 1024
 class Stack:
     """See the module docstring; `up` starts the programs, `down` ends them, `stop` removes the directory too."""
 
+    engine_flags: tuple[str, ...] = ()
+    """Further flags of every engine."""
+
     def __init__(self, *, clients: int, regular: bool, router: str, stray_via: str, tokens: int, gap_s: float) -> None:
         self.clients = clients
         self.regular = regular
@@ -219,6 +222,7 @@ class Stack:
         metrics.mkdir()
         command = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(self.run_dir / "model")]
         command += ["--host", "127.0.0.1", "--port", str(engine.port), "--enable-metrics", "--sleep-on-idle"]
+        command += self.engine_flags
         if engine.role != "null":
             command += ["--disaggregation-mode", engine.role]
             command += ["--disaggregation-bootstrap-port", str(engine.bootstrap_port)]

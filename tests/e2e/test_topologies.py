@@ -1,4 +1,4 @@
-"""Paths of other shapes: a proxy or a router in front, two engines of which one hangs, a client in Node."""
+"""Paths of other shapes: a proxy or a router in front, two engines of which one hangs, clients in Node and Go."""
 
 from __future__ import annotations
 
@@ -154,20 +154,34 @@ def test_one_of_two_engines(agent: Daemon, tmp_path: Path, wedge: str, code: str
 
 @needs_node
 def test_a_client_in_node(agent: Daemon, tmp_path: Path) -> None:
+    client_of_another_kind(agent, tmp_path, ["node", str(PROGRAMS / "client.mjs")])
+
+
+@pytest.mark.needs("go")
+def test_a_client_in_go(agent: Daemon, tmp_path: Path) -> None:
+    program = str(tmp_path / "go-client")
+    # Without C it needs no compiler of that.
+    env = {**os.environ, "CGO_ENABLED": "0", "GOCACHE": str(tmp_path / "cache"), "GOFLAGS": "-p=2"}
+    subprocess.run(["go", "build", "-o", program, str(PROGRAMS / "client.go")], check=True, cwd=tmp_path, env=env)
+    client_of_another_kind(agent, tmp_path, [program])
+
+
+def client_of_another_kind(agent: Daemon, folder: Path, program: list[str]) -> None:
+    """It has 12 requests in flight beside those of the harness, and is told apart from it."""
     with Bed.start(wedge="idle") as bed:
         bed.enter("decode-silent")
         bed.wait_wedged(settled=True)
-        command = ["node", str(PROGRAMS / "client.mjs"), f"{bed.url}/v1/chat/completions", "12"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
+        command = [*program, f"{bed.url}/v1/chat/completions", "12"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
             try:
-                assert node.stdout is not None
-                assert node.stdout.readline() == "asked\n"
+                assert client.stdout is not None
+                assert client.stdout.readline() == "asked\n"
                 bed.wait_for("its requests to reach decode", lambda: held(bed) == bed.clients + 12)
-                snapshot = look(agent, tmp_path, *bed.pids.all(), node.pid)
+                snapshot = look(agent, folder, *bed.pids.all(), client.pid)
             finally:
-                node.kill()
+                client.kill()
         assert told(snapshot) == ("ENGINE_HANDOFF", [bed.pids.decode.http])
-        (row,) = [each for each in snapshot["verdict"]["attribution"] if each.get("pid") == node.pid]
+        (row,) = [each for each in snapshot["verdict"]["attribution"] if each.get("pid") == client.pid]
         assert row["requests_in_flight"] == 12
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from freezeframe.judge import file, wire
 from freezeframe.judge.model import Snapshot, Verdict
 from freezeframe.judge.verdicts import conclude
-from tests.support.wedged_scenes import WEDGED
+from tests.support.field_scenes import FIELD
+from tests.support.healthy_scenes import HEALTHY
+from tests.support.wedged_scenes import WEDGED, holders_of
 
 CORPUS = Path(__file__).with_name("corpus")
 MANIFEST = CORPUS / "cases.json"
@@ -33,8 +35,8 @@ class Case:
     kind: str
     # What may be said of it; of a healthy state that may be more than one.
     codes: frozenset[Code]
-    # Pids that hold the requests, in order; empty where nobody does.
-    holders: tuple[int, ...] | None
+    # Pids that hold the requests, in order; empty where nobody here does.
+    holders: tuple[int, ...]
     load: Callable[[], Snapshot]
 
     @property
@@ -54,7 +56,7 @@ class Judged:
     def how(self) -> str:
         """Tell "exact", "undetermined" or "wrong"."""
         holders = tuple(sorted(self.verdict.holder_pids))
-        if self.verdict.code in self.case.codes and self.case.holders in (None, holders):
+        if self.verdict.code in self.case.codes and self.case.holders == holders:
             return "exact"
         return "undetermined" if self.verdict.code is Code.UNDETERMINED else "wrong"
 
@@ -92,14 +94,33 @@ def recorded() -> list[Case]:
 
 
 def synthetic() -> list[Case]:
-    return [
-        Case(name=name, kind="synthetic", codes=frozenset({code}), holders=None, load=build_of(build))
-        for name, (code, build) in WEDGED.items()
-    ]
+    return [*(_wedged(name) for name in WEDGED), *(_of_the_field(name) for name in FIELD), *map(_healthy, HEALTHY)]
 
 
-def build_of(build: Callable[[], object]) -> Callable[[], Snapshot]:
-    return lambda: build().snapshot()  # type: ignore[attr-defined, no-any-return]
+def _wedged(name: str) -> Case:
+    code, build = WEDGED[name]
+    snapshot = build().snapshot()
+    return _synthetic(name, code, holders_of(name, snapshot.processes), snapshot)
+
+
+def _of_the_field(name: str) -> Case:
+    told = FIELD[name]()
+    return _synthetic(name, told.code, told.holders, told.scene.snapshot())
+
+
+def _healthy(name: str) -> Case:
+    code, build = HEALTHY[name]
+    return _synthetic(name, code, (), build().snapshot())
+
+
+def _synthetic(name: str, code: Verdict.Code, holders: tuple[int, ...], snapshot: Snapshot) -> Case:
+    return Case(
+        name=name,
+        kind="synthetic",
+        codes=frozenset({code}),
+        holders=tuple(sorted(holders)),
+        load=lambda: snapshot,
+    )
 
 
 def read(path: Path) -> Snapshot:

@@ -20,7 +20,7 @@ MOST_MUTATIONS = 3
 # Sections whose records are lost one by one, as on a host where processes and connections come and go; a page of
 # numbers comes as a whole.
 _THINNED = ("sockets", "python_threads", "native_threads", "asyncio_tasks", "requests", "endpoints")
-_LOST = (0.01, 0.03, 0.1)
+_LOST = (0.01, 0.03, 0.05)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ GENERIC: dict[Code, frozenset[Code]] = {
     Code.ROUTER_QUEUE: frozenset({Code.ROUTER_HOLDS}),
     Code.ROUTER_DUAL_LEG: frozenset({Code.ROUTER_HOLDS}),
     Code.ENGINE_HANDOFF: frozenset({Code.ENGINE_HOLDS}),
+    # Where it goes round its stack tells; that the queue stands, its numbers.
+    Code.SCHEDULER_LIVELOCK: frozenset({Code.SCHEDULER_QUEUE}),
     # One look shows that the loop does not turn, not why.
     Code.HOST_STARVED: frozenset({Code.ENGINE_HTTP_BLOCKED, Code.ENGINE_NOT_ACCEPTING}),
     # Every request is refused at once, so that none is in flight: only the router's own numbers tell.

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from freezeframe.judge.model import (
+    Gpu,
     Host,
+    KernelEvent,
     LogFinding,
     LogRequest,
     Meta,
@@ -85,6 +87,8 @@ class Scene:
         self.log_findings: list[LogFinding] = []
         self.log_requests: list[LogRequest] = []
         self.host = Host(cpus=2)
+        self.gpus: tuple[Gpu, ...] = ()
+        self.kernel_events: tuple[KernelEvent, ...] = ()
         self.outcomes = {name: Outcome(collector=name, status=Status.OK) for name in COLLECTORS}
         self._ports: dict[int, int] = {}
         self._next_pid, self._next_port, self._next_inode = 100, 40_000, 1000
@@ -376,6 +380,8 @@ class Scene:
             log_findings=tuple(self.log_findings),
             log_requests=tuple(self.log_requests),
             host=self.host,
+            gpus=self.gpus,
+            kernel_events=self.kernel_events,
         )
 
     def conclude(self) -> Snapshot:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from freezeframe.judge.model import Pressure, Verdict
+from freezeframe.judge.model import Pressure, Process, Verdict
 from freezeframe.judge.model.stacks import Frame
 from tests.support.pair_scenes import both_have_them
 from tests.support.scene import LOOP_RESTS, Engine, Scene
@@ -252,3 +252,41 @@ WEDGED: dict[str, tuple[Verdict.Code, Builder]] = {
         (Code.ZOMBIE_UPSTREAM, zombies),
     )
 }
+
+# Who holds the requests in each: roles, of a pair with the kind in front.
+HOLDERS: dict[str, tuple[str, ...]] = {
+    "dual_leg": ("router",),
+    "dual_leg_with_a_stray": ("router",),
+    "silent_engine": ("engine_http",),
+    "silent_decode": ("decode engine_http",),
+    "blocked_loop": ("engine_http",),
+    "blocked_loop_by_its_stack": ("engine_http",),
+    "full_accept_queue": ("decode engine_http",),
+    "queue_that_stands": ("scheduler",),
+    "router_that_queues": ("router",),
+    "router_at_its_limit": ("router",),
+    "stalled_decode": ("scheduler",),
+    "stalled_prefill": ("scheduler",),
+    "handshake_that_stands": ("prefill scheduler", "decode scheduler"),
+    "transfer_that_stands": ("prefill scheduler", "decode scheduler"),
+    "router_that_does_not_accept": ("router",),
+    "router_without_workers": ("router",),
+    "stopped_router": ("router",),
+    "stopped_engine": ("engine_http",),
+    "stopped_scheduler": ("scheduler",),
+    "dead_scheduler": ("scheduler",),
+    "scheduler_in_d": ("scheduler",),
+    "starved_scheduler": ("scheduler",),
+    "client_that_does_not_read": ("client",),
+    "zombies": ("router",),
+}
+
+
+def holders_of(name: str, processes: Iterable[Process]) -> tuple[int, ...]:
+    """Pids of those in the scene of this name."""
+    found = []
+    for holder in HOLDERS[name]:
+        kind, _, role = holder.rpartition(" ")
+        of_role = [p for p in processes if p.role.name.lower() == role]
+        found += [p.pid for p in of_role if not kind or p.disaggregation == kind]
+    return tuple(sorted(found))

@@ -58,6 +58,9 @@ SPINS_PERCENT, SPIN_POWER = 90.0, 0.4
 # Share of the window in CPU time below which a thread did not work.
 ASLEEP = 0.02
 
+# Share of the window in CPU time from which a thread did nothing else.
+BUSY = 0.85
+
 # Share of the window in CPU time below which a thread that wanted to run all the time was starved.
 STARVED = 0.1
 

@@ -11,15 +11,13 @@ detokenizer that is stopped (PROCESS_STOPPED).
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Engine, Facts
-from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
+from freezeframe.judge.correlate.thresholds import BUSY, HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import for_clients, gets_bytes, loop_lives, runs, stuck
 from freezeframe.judge.verdicts._steps import known, stacks
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process_ref, seconds, socket_refs, who
 
 Level = Confidence.Level
-# Share of the window in CPU time from which a thread did nothing else.
-_BUSY = 0.85
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -64,4 +62,4 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
 
 def _works(facts: Facts, process: Process) -> bool:
     main = process.threads[0] if process.threads else None
-    return main is not None and main.cpu_ms_delta is not None and main.cpu_ms_delta >= _BUSY * facts.window_ms
+    return main is not None and main.cpu_ms_delta is not None and main.cpu_ms_delta >= BUSY * facts.window_ms

@@ -25,6 +25,7 @@ layer does not count as requests; an idle scheduler at 100 % CPU, which proves n
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
+from freezeframe.judge.correlate.gauges import QUEUES
 from freezeframe.judge.correlate.thresholds import GAUGE_STALE_MS, TURNING_WAKES, slack
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._intake import intake
@@ -183,8 +184,11 @@ def _waits_for(partner: Engine, engine: Engine) -> Evidence:
 
 
 def _numbers_asked(facts: Facts, engine: Engine) -> bool:
-    """Whether the scheduler's numbers are known, or known not to be exported."""
-    return engine.gauges.known or facts.collected("sample_metrics", engine.http_pids)
+    """Whether the scheduler's numbers are known, or known not to be exported: ones that are too old are neither."""
+    if engine.gauges.known:
+        return True
+    too_old = any(metric.name in QUEUES and metric.pid in engine.pids for metric in facts.snapshot.metrics)
+    return (engine.asleep or not too_old) and facts.collected("sample_metrics", engine.http_pids)
 
 
 def _partner(  # noqa: PLR0911

@@ -2,7 +2,8 @@
 
 Proof: requests are in flight, and each client that has waited for STUCK_MS or longer got bytes on other connections in
 the window (its requests queue, and the queue moves), or an engine that owes counts tokens that no answer in progress
-explains (a long prefill). Or none is in flight at the last look, and bytes went to clients while tokens were counted.
+explains (a long prefill), and its detokenizer is seen not to be what keeps their answers. Or none is in flight at the
+last look, and bytes went to clients while tokens were counted.
 With one look movement cannot be seen: LOW, and only when no request is older than STUCK_MS.
 
 It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen,
@@ -12,7 +13,7 @@ and by answers that a client does not take.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Client, Engine, Facts
-from freezeframe.judge.correlate.thresholds import HEALTH_TOKENS, LONG_MS
+from freezeframe.judge.correlate.thresholds import BUSY, HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import gets_bytes, stuck
 from freezeframe.judge.verdicts._steps import step
@@ -69,9 +70,18 @@ def _working_engine(facts: Facts) -> Engine | None:
     for engine in facts.engines:
         served = facts.to_server(*engine.http_pids)
         enough = HEALTH_TOKENS if gets_bytes(served) else 0.0
-        if stuck(served) and (engine.gauges.tokens_delta or 0) > enough and not streaming:
+        counts = (engine.gauges.tokens_delta or 0) > enough and not streaming
+        if stuck(served) and counts and not _kept_by_detokenizer(facts, engine):
             return engine
     return None
+
+
+def _kept_by_detokenizer(facts: Facts, engine: Engine) -> bool:
+    """Whether tokens are made and may all stand before a detokenizer: one that never rests, or was not seen."""
+    if not engine.gauges.generated_delta:
+        return False
+    spent = [facts.processes[pid].cpu_ms_delta for pid in engine.detokenizer_pids]
+    return any(each is None or each >= BUSY * facts.window_ms for each in spent)
 
 
 def _verdict(facts: Facts, level: Confidence.Level, text: str, *waits: Client, engine: Engine | None = None) -> Verdict:

@@ -20,6 +20,8 @@ class ServerArgs:
     """"null" (unified), "prefill" or "decode"."""
     disaggregation_bootstrap_port: int
     sleep_on_idle: bool
+    dp_size: int
+    tokenizer_worker_num: int
     decode_step_s: float
     """Seconds of one decode batch of one request; each further request adds 1 ms."""
     bed_control: str
@@ -35,8 +37,17 @@ class PortArgs:
     """Addresses of the zmq sockets, random names as in SGLang."""
 
     tokenizer_ipc_name: str
+    tokenizer_worker_ipc_name: str
     scheduler_input_ipc_name: str
     detokenizer_ipc_name: str
+
+    def tokenizer_of(self, worker: int) -> str:
+        """Where a tokenizer worker receives."""
+        return f"{self.tokenizer_ipc_name}.{worker}"
+
+    def scheduler_of(self, rank: int) -> str:
+        """Where a data parallel scheduler receives."""
+        return f"{self.scheduler_input_ipc_name}.{rank}"
 
     @staticmethod
     def init_new() -> PortArgs:
@@ -44,7 +55,12 @@ class PortArgs:
             with tempfile.NamedTemporaryFile() as unique:
                 return f"ipc://{unique.name}"
 
-        return PortArgs(tokenizer_ipc_name=name(), scheduler_input_ipc_name=name(), detokenizer_ipc_name=name())
+        return PortArgs(
+            tokenizer_ipc_name=name(),
+            tokenizer_worker_ipc_name=name(),
+            scheduler_input_ipc_name=name(),
+            detokenizer_ipc_name=name(),
+        )
 
 
 def prepare_server_args() -> ServerArgs:
@@ -57,6 +73,8 @@ def prepare_server_args() -> ServerArgs:
     parser.add_argument("--disaggregation-bootstrap-port", type=int, default=8998)
     parser.add_argument("--enable-metrics", action="store_true")
     parser.add_argument("--sleep-on-idle", action="store_true")
+    parser.add_argument("--dp-size", type=int, default=1)
+    parser.add_argument("--tokenizer-worker-num", type=int, default=1)
     args = parser.parse_args()
     return ServerArgs(
         model_path=args.model_path,
@@ -66,6 +84,8 @@ def prepare_server_args() -> ServerArgs:
         disaggregation_mode=args.disaggregation_mode,
         disaggregation_bootstrap_port=args.disaggregation_bootstrap_port,
         sleep_on_idle=args.sleep_on_idle,
+        dp_size=args.dp_size,
+        tokenizer_worker_num=args.tokenizer_worker_num,
         decode_step_s=float(os.environ.get("BED_DECODE_STEP_S", "0.019")),
         bed_control=os.environ["BED_CONTROL"],
     )

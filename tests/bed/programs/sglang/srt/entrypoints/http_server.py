@@ -9,12 +9,15 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import bedlink
+import setproctitle
 import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, WebSocket
@@ -23,7 +26,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from sglang.srt.entrypoints.http_metrics import TrackResponse
 from sglang.srt.faults import Faults
+from sglang.srt.managers.data_parallel_controller import run_data_parallel_controller_process
 from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
+from sglang.srt.managers.multi_tokenizer import MultiTokenizerRouter
 from sglang.srt.managers.scheduler import run_scheduler_process
 from sglang.srt.managers.tokenizer_manager import ClientGoneError, EngineError, TokenizerManager
 from sglang.srt.server_args import PortArgs, ServerArgs
@@ -221,24 +226,39 @@ async def answer_generation(args: ServerArgs, manager: TokenizerManager, request
     )
 
 
-def start_children(args: ServerArgs, ports: PortArgs) -> list[multiprocessing.process.BaseProcess]:
-    """Start scheduler and detokenizer, and return once the scheduler is ready."""
+def start_children(
+    args: ServerArgs, ports: PortArgs
+) -> tuple[list[multiprocessing.process.BaseProcess], dict[str, Any]]:
+    """Start schedulers and detokenizer; returns once the schedulers are ready, with everybody's pids."""
     spawn = multiprocessing.get_context("spawn")
     reader, writer = spawn.Pipe(duplex=False)
-    scheduler = spawn.Process(target=run_scheduler_process, args=(args, ports, os.getpid(), writer))
+    several = args.dp_size > 1
+    run = run_data_parallel_controller_process if several else run_scheduler_process
+    first = spawn.Process(target=run, args=(args, ports, os.getpid(), writer))
     detokenizer = spawn.Process(target=run_detokenizer_process, args=(ports, os.getpid()))
-    scheduler.start()
+    first.start()
     detokenizer.start()
     writer.close()
-    reader.recv()
-    return [scheduler, detokenizer]
+    schedulers = reader.recv()
+    pids = {
+        "http": os.getpid(),
+        "scheduler": schedulers[0],
+        "detokenizer": detokenizer.pid,
+        "schedulers": schedulers,
+        "controller": first.pid if several else None,
+    }
+    return [first, detokenizer], pids
 
 
 def launch_server(args: ServerArgs) -> None:
     """Run the engine until SIGTERM."""
     listener = socket.create_server((args.host, args.port), backlog=BACKLOG)
     ports = PortArgs.init_new()
-    children = start_children(args, ports)
+    children, pids = start_children(args, ports)
+    if args.tokenizer_worker_num > 1:
+        workers = start_tokenizer_workers(args, ports, listener)
+        children += workers
+        pids["workers"] = [worker.pid for worker in workers]
 
     def end(_signum: int, _frame: FrameType | None) -> None:
         for child in children:
@@ -248,20 +268,79 @@ def launch_server(args: ServerArgs) -> None:
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    loop = uvloop.new_event_loop()
-    asyncio.set_event_loop(loop)
-    loop.run_until_complete(serve(args, ports, listener, children))
+    if args.tokenizer_worker_num > 1:
+        bedlink.serve_control(args.bed_control, partial(ask_workers, args, pids))
+        supervise(children)
+    else:
+        loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(serve(args, ports, listener, pids, args.bed_control))
+
+
+def start_tokenizer_workers(
+    args: ServerArgs, ports: PortArgs, listener: socket.socket
+) -> list[multiprocessing.process.BaseProcess]:
+    router = MultiTokenizerRouter(ports, args.tokenizer_worker_num)
+    threading.Thread(target=router.event_loop, name="multi-tokenizer-router", daemon=True).start()
+    spawn = multiprocessing.get_context("spawn")
+    workers: list[multiprocessing.process.BaseProcess] = []
+    for number in range(args.tokenizer_worker_num):
+        worker = spawn.Process(target=run_tokenizer_worker, args=(args, ports, listener, os.getpid(), number))
+        worker.start()
+        workers.append(worker)
+    for number in range(args.tokenizer_worker_num):
+        while not os.path.exists(worker_control(args, number)):
+            time.sleep(0.02)
+    return workers
+
+
+def run_tokenizer_worker(args: ServerArgs, ports: PortArgs, listener: socket.socket, parent: int, number: int) -> None:
+    bedlink.die_with_parent(parent)
+    setproctitle.setproctitle(f"sglang::tokenizer_worker:{os.getpid()}")
+    uvloop.run(serve(args, ports, listener, {}, worker_control(args, number), number))
+
+
+def worker_control(args: ServerArgs, number: int) -> str:
+    return f"{args.bed_control}.worker{number}"
+
+
+def ask_workers(args: ServerArgs, pids: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Pass a request on to the tokenizer workers, or to that whose number it has, and sum up what all of them say."""
+    numbers = range(args.tokenizer_worker_num)
+    asked = [request["worker"]] if "worker" in request else numbers
+    for number in asked:
+        bedlink.ask(worker_control(args, number), request)
+    replies = [bedlink.ask(worker_control(args, number), {"do": "status"}) for number in numbers]
+    return {
+        "fault": next((reply["fault"] for reply in replies if reply["fault"]), None),
+        "in_flight": [entry for reply in replies for entry in reply["in_flight"]],
+        "silenced": sum(reply["silenced"] for reply in replies),
+        "blocked": any(reply["blocked"] for reply in replies),
+        "accepting": all(reply["accepting"] for reply in replies),
+        "connections": sum(reply["connections"] for reply in replies),
+        "pids": pids,
+    }
+
+
+def supervise(children: list[multiprocessing.process.BaseProcess]) -> None:
+    """Look after them, as uvicorn's supervisor of several workers does: twice a second, and nothing else."""
+    stop = threading.Event()
+    while not stop.wait(0.5):
+        for child in children:
+            child.is_alive()
 
 
 async def serve(
     args: ServerArgs,
     ports: PortArgs,
     listener: socket.socket,
-    children: list[multiprocessing.process.BaseProcess],
+    pids: dict[str, Any],
+    control: str,
+    worker: int | None = None,
 ) -> None:
     loop = asyncio.get_running_loop()
     faults = Faults()
-    manager = TokenizerManager(args, ports, faults)
+    manager = TokenizerManager(args, ports, faults, worker)
     config = uvicorn.Config(build_app(args, manager), backlog=BACKLOG, timeout_keep_alive=KEEP_ALIVE_S, lifespan="off")
     config.load()
     server = Server(config, listener)
@@ -279,7 +358,7 @@ async def serve(
             "blocked": faults.blocked,
             "accepting": server.accepting,
             "connections": server.used_connections(),
-            "pids": {"http": os.getpid(), "scheduler": children[0].pid, "detokenizer": children[1].pid},
+            "pids": pids,
         }
 
     def answer_control(request: dict[str, Any]) -> dict[str, Any]:
@@ -297,5 +376,5 @@ async def serve(
         return status()
 
     faults.bind_loop(loop)
-    bedlink.serve_control(args.bed_control, answer_control)
+    bedlink.serve_control(control, answer_control)
     await server.serve()

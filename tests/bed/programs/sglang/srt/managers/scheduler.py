@@ -15,6 +15,7 @@ and ``publish`` (its load is written to shared memory, too).
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class IdleSleeper:
 
 
 class Scheduler:
-    def __init__(self, args: ServerArgs, ports: PortArgs) -> None:
+    def __init__(self, args: ServerArgs, ports: PortArgs, dp_rank: int | None) -> None:
         self.args = args
         context = zmq.Context()
         self.recv_from_tokenizer = get_zmq_socket(context, zmq.PULL, ports.scheduler_input_ipc_name, bind=False)
@@ -96,6 +97,7 @@ class Scheduler:
                 "tp_rank": "0",
                 "pp_rank": "0",
                 "moe_ep_rank": "0",
+                **({} if dp_rank is None else {"dp_rank": str(dp_rank)}),
             }
         )
         self.hold = False
@@ -370,12 +372,15 @@ class Scheduler:
         }
 
 
-def run_scheduler_process(args: ServerArgs, ports: PortArgs, parent: int, ready: Connection) -> None:
+def run_scheduler_process(
+    args: ServerArgs, ports: PortArgs, parent: int, ready: Connection, dp_rank: int | None = None
+) -> None:
+    """Run one scheduler; through `ready` comes a list with its pid."""
     bedlink.die_with_parent(parent)
-    setproctitle.setproctitle("sglang::scheduler")
-    scheduler = Scheduler(args, ports)
-    bedlink.serve_control(f"{args.bed_control}.scheduler", scheduler.answer_control)
-    ready.send("ready")
+    setproctitle.setproctitle("sglang::scheduler" if dp_rank is None else f"sglang::scheduler_DP{dp_rank}")
+    scheduler = Scheduler(args, ports, dp_rank)
+    bedlink.serve_control(f"{args.bed_control}.scheduler{dp_rank or ''}", scheduler.answer_control)
+    ready.send([os.getpid()])
     ready.close()
     loops = {
         "null": scheduler.event_loop_normal,

@@ -50,12 +50,17 @@ class ReqState:
 
 
 class TokenizerManager:
-    def __init__(self, args: ServerArgs, ports: PortArgs, faults: Faults) -> None:
+    def __init__(self, args: ServerArgs, ports: PortArgs, faults: Faults, worker: int | None = None) -> None:
+        """`worker` is the number of a tokenizer worker, which talks to its parent; None where there is one process."""
         self.args = args
         self.faults = faults
+        self.worker = worker or 0
         context = zmq.asyncio.Context()
-        self.recv_from_detokenizer = get_zmq_socket(context, zmq.PULL, ports.tokenizer_ipc_name, bind=True)
-        self.send_to_scheduler = get_zmq_socket(context, zmq.PUSH, ports.scheduler_input_ipc_name, bind=True)
+        receives_at, sends_to = ports.tokenizer_ipc_name, ports.scheduler_input_ipc_name
+        if worker is not None:
+            receives_at, sends_to = ports.tokenizer_of(worker), ports.tokenizer_worker_ipc_name
+        self.recv_from_detokenizer = get_zmq_socket(context, zmq.PULL, receives_at, bind=True)
+        self.send_to_scheduler = get_zmq_socket(context, zmq.PUSH, sends_to, bind=worker is None)
         self.rid_to_state: dict[str, ReqState] = {}
         self.last_receive_tstamp = 0.0
         self.handle_loop_task: asyncio.Task[None] | None = None
@@ -105,7 +110,7 @@ class TokenizerManager:
         """
         self.auto_create_handle_loop()
         state = ReqState(
-            rid=f"{self.args.engine_type}-{next(self.counter)}",
+            rid=f"{self.worker}-{self.args.engine_type}-{next(self.counter)}",
             request_id=request.headers.get("x-request-id", ""),
             since=time.monotonic(),
             input_tokens=len(str(body.get("messages") or body.get("text") or "").split()) + 1,
@@ -183,7 +188,7 @@ class TokenizerManager:
         """Whether anything came back within 20 s of a one-token request."""
         self.auto_create_handle_loop()
         asked = time.monotonic()
-        rid = f"HEALTH_CHECK_{next(self.counter)}"
+        rid = f"{self.worker}-HEALTH_CHECK_{next(self.counter)}"
         await self.send_to_scheduler.send_pyobj(TokenizedGenerateReqInput(rid=rid, input_tokens=1, max_new_tokens=1))
         while time.monotonic() - asked < HEALTH_CHECK_TIMEOUT_S:
             if self.last_receive_tstamp > asked:
