@@ -46,11 +46,14 @@ def healthy(address: str, timeout_s: float = 1.0) -> bool:
 
 
 @contextlib.contextmanager
-def running_daemon(*arguments: str, without: Sequence[str] = (), nobody_with: Sequence[str] = ()) -> Iterator[Daemon]:
+def running_daemon(
+    *arguments: str, without: Sequence[str] = (), nobody_with: Sequence[str] = (), inside: Sequence[str] = ()
+) -> Iterator[Daemon]:
     """Start `freezeframe-agentd` in directories of its own; ready when its capture socket answers the health check.
 
     `without` are capabilities that it is not to have, as setpriv spells them ("sys_admin"). With `nobody_with` it runs
-    as nobody with these alone, in a mount namespace of its own with tracefs, as the unit starts it.
+    as nobody with these alone, in a mount namespace of its own with tracefs, as the unit starts it. `inside` begins the
+    command line of one in other namespaces.
     """
     dropped = ",".join(f"-{each}" for each in without)
     setpriv = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"] if without else []
@@ -73,7 +76,7 @@ def running_daemon(*arguments: str, without: Sequence[str] = (), nobody_with: Se
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [
-                    *setpriv, sys.executable, "-m", "freezeframe.agentd",
+                    *inside, *setpriv, sys.executable, "-m", "freezeframe.agentd",
                     "--runtime-dir", str(agent_dirs[0]), "--state-dir", str(agent_dirs[1]), *arguments,
                 ],
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
@@ -88,9 +91,14 @@ def running_daemon(*arguments: str, without: Sequence[str] = (), nobody_with: Se
             yield agent
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)
+                # Whoever entered other namespaces for it passes no signal on.
+                os.kill(_child_of(process.pid) if inside else process.pid, signal.SIGTERM)
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(STOP_TIMEOUT_S)
+
+
+def _child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
