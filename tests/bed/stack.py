@@ -82,7 +82,7 @@ class Stack:
         self._start_client("harness", "harness.py", self.entry_url, pool=setup.pool, **self._harness)
         for engine in self.engines.values():
             self.wait_for(f"{engine.name} to be up", Path(engine.control).exists, timeout_s=START_TIMEOUT_S)
-        self.wait_for("the router to know its workers", self._workers_registered, timeout_s=START_TIMEOUT_S)
+        self.wait_for("the router to know its workers", self.workers_registered, timeout_s=START_TIMEOUT_S)
         self.wait_for("the harness to be up", lambda: self._reachable("harness"), timeout_s=START_TIMEOUT_S)
 
     def down(self) -> None:
@@ -172,7 +172,8 @@ class Stack:
                 return False
         return True
 
-    def _workers_registered(self) -> bool:
+    def workers_registered(self) -> bool:
+        """Whether the router knows all engines, and takes them for healthy."""
         answer = self._get(f"{self.url}/workers")
         workers = json.loads(answer)["workers"] if answer else []
         return len(workers) == len(self.engines) and all(worker["is_healthy"] for worker in workers)
@@ -250,6 +251,16 @@ class Stack:
             self._pids = None
         self.wait_for("the stray client to be up", lambda: self._reachable("stray"))
         self.client("stray", do="run")
+
+    def restart(self, name: str) -> None:
+        """End an engine and start it again; returns when it is up."""
+        engine = self.engines[name]
+        self.end(name)
+        for control in self.run_dir.glob(f"{name}.ctl*"):
+            control.unlink()
+        self._start_engine(engine)
+        self.wait_for(f"{name} to be up", Path(engine.control).exists, timeout_s=START_TIMEOUT_S)
+        self._pids = None
 
     def end(self, name: str) -> None:
         """End one program for good; `pids` goes on naming an engine that was known before."""

@@ -100,10 +100,6 @@ def _rustc() -> str | None:
     return None if shutil.which("rustc") else "no rustc here"
 
 
-def _go() -> str | None:
-    return None if shutil.which("go") else "no go here: packaging/setup.sh --test"
-
-
 def _gdb() -> str | None:
     return _root() or (None if shutil.which("gdb") else "no gdb here: packaging/setup.sh --bench")
 
@@ -183,7 +179,6 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "qemu": _qemu,
     "libpython": _libpython,
     "rustc": _rustc,
-    "go": _go,
     "gdb": _gdb,
     "eu-stack": _eu_stack,
     "strace": _strace,
