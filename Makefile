@@ -42,9 +42,10 @@ replay: setup
 	$(BIN)/python -m tests.replay
 	$(BIN)/python -m pytest -q tests/replay
 
-# Every wedge on both routers ten times, with an agent from before and one from after; every healthy state ten times.
+# Every wedge on both routers ten times, with an agent from before and one from after; every healthy state ten times;
+# half an hour of live load.
 e2e: setup
-	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_STRICT=1 FREEZEFRAME_REPETITIONS=10 $(BIN)/python -m pytest -q tests/e2e
+	FREEZEFRAME_REQUIRE=root,e2e FREEZEFRAME_STRICT=1 FREEZEFRAME_REPETITIONS=10 FREEZEFRAME_LIVE_MINUTES=30 $(BIN)/python -m pytest -q tests/e2e
 
 # Every wedge of real vLLM and SGLang on the CPU once; 1 GB to download, 4 GB on disk, 6 GB of memory.
 engines: setup .venv-sglang/.ready
