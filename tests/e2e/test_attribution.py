@@ -70,7 +70,8 @@ class Counting:
         """What it got per second between two times, by the lines nearest to them."""
         first, last = (min(self.lines, key=lambda line: abs(line["at"] - at)) for at in (begin, end))
         difference: float = last[what] - first[what]
-        return difference / (last["at"] - first["at"])
+        seconds: float = last["at"] - first["at"]
+        return difference / seconds
 
 
 @contextlib.contextmanager

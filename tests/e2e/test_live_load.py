@@ -13,12 +13,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.bed.bed import Bed
+from tests.bed.parts import Engine
 from tests.bed.routers import ROUTERS
 from tests.bed.stack import PROGRAMS
 from tests.support.command import snap
@@ -119,7 +121,7 @@ def rolling_restart(live: Live) -> None:
     for name in live.bed.engines:
         engine = live.bed.engines[name]
         take_out(live.bed, engine.url)
-        live.bed.wait_for(f"{name} to be empty", lambda engine=engine: not engine.http(do="status")["in_flight"])
+        live.bed.wait_for(f"{name} to be empty", partial(serves_nobody, engine))
         live.look_for("rolling restart, out", 1.0)
         live.bed.restart(name)
         live.look_for("rolling restart, starting", 1.0)
@@ -129,6 +131,10 @@ def rolling_restart(live: Live) -> None:
 
 
 LOADS: tuple[Load, ...] = (steady, ramp, burst, idle, long_prefill, slow_client, rolling_restart)
+
+
+def serves_nobody(engine: Engine) -> bool:
+    return not engine.http(do="status")["in_flight"]
 
 
 def take_out(bed: Bed, url: str) -> None:
@@ -156,7 +162,7 @@ def test_nobody_is_accused_under_live_load(bed: Bed, tmp_path: Path) -> None:
     with running_daemon() as agent:
         live = Live(bed, agent, tmp_path, random.Random(SEED))
         end = time.monotonic() + 60 * MINUTES / len(ROUTERS)
-        done = []
+        done: list[str] = []
         while time.monotonic() < end or not done:
             # Each kind once before any comes again.
             for load in live.chance.sample(LOADS, len(LOADS)):
