@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -26,15 +25,10 @@ needs_nginx = pytest.mark.skipif(NGINX is None, reason="no nginx here")
 
 # Where other beds run on this machine at the same time: look at one's own processes only.
 ALONE = not os.environ.get("FREEZEFRAME_SHARED_MACHINE")
-# The recorder counts in the pid namespace of the host.
-needs_host = pytest.mark.skipif(
-    os.readlink("/proc/self/ns/pid") != "pid:[4026531836]", reason="in a pid namespace of its own"
-)
 WINDOW_S, DEADLINE_S = 10, 20
 LONG = ("--window", str(WINDOW_S), "--deadline", str(DEADLINE_S))
-PATIENCE_S = 90.0
-# Over which the recorder's rates are told.
-PAST_S = 10
+# Of streaming before the capture: none of them is at its start then.
+BEFORE_S = 5
 STREAMS = {"fast": 12, "proxied": 4, "slow": 1}
 
 
@@ -85,7 +79,7 @@ def counting(bed: NginxBed) -> Iterator[dict[str, Counting]]:
             stack.callback(clients[name].stop)
 
         def long_enough() -> bool:
-            return all(client.streaming_s() > PAST_S + 3 for client in clients.values())
+            return all(client.streaming_s() > BEFORE_S for client in clients.values())
 
         bed.wait_for("every client to have got tokens for long enough", long_enough, timeout_s=90)
         yield clients
@@ -109,27 +103,6 @@ def test_shares_are_those_that_the_clients_counted(tmp_path: Path) -> None:
         assert shares(of_edges) == pytest.approx(shares(own), rel=0.05)
         assert rows["proxied"]["talks_to"] == ["proxy"]
         assert {name: row["requests_in_flight"] for name, row in rows.items()} == STREAMS
-
-
-@needs_nginx
-@needs_host
-@pytest.mark.needs("kernel")
-def test_tokens_are_those_that_the_clients_counted_within_the_error_shown(tmp_path: Path) -> None:
-    with running_daemon() as agent, NginxBed.start(wedge="idle") as bed:
-        assert isinstance(bed, NginxBed)
-        bed.wait_wedged()
-        with counting(bed) as clients:
-            give_up = time.monotonic() + PATIENCE_S
-            rows: dict[str, dict[str, Any]] = {}
-            # On a busy machine the recorder takes its samples more rarely.
-            while not all("tokens_per_s" in rows.get(name, {}) for name in clients):
-                assert time.monotonic() < give_up, rows
-                rows, end = rows_of(snap(agent.address, *watched(bed, clients), cwd=tmp_path), clients), time.time()
-            own = {name: client.rate("tokens", end - PAST_S, end) for name, client in clients.items()}
-        for name, row in rows.items():
-            assert abs(row["tokens_per_s"] - own[name]) <= row["tokens_per_s_error"], (name, row, own)
-            # An error that admits anything would prove nothing.
-            assert row["tokens_per_s_error"] <= 0.4 * row["tokens_per_s"], (name, row, own)
 
 
 def watched(bed: NginxBed, clients: dict[str, Counting]) -> list[str]:
