@@ -1,4 +1,4 @@
-"""The client as users run it: a process of its own."""
+"""The client as users run it: a process of its own; and its commands in this one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+
+from freezeframe.client.cli import cli
 
 # Until click 8.2 a test had to ask for stderr apart from stdout.
 SEPARATE: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+
+
+def run(*arguments: str) -> Result:
+    """In this process; what it does not catch is raised."""
+    return CliRunner(**SEPARATE).invoke(cli, arguments, catch_exceptions=False)
 
 
 def freezeframe(*arguments: str, cwd: Path, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
