@@ -8,12 +8,11 @@ the same looks. The front calls this, so nothing here blocks or reads a target.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Protocol
 
+from freezeframe.agentd import assembly
 from freezeframe.agentd.capture import CaptureSpec, OnStep, Step
 from freezeframe.agentd.collectors.contract import Collector
 from freezeframe.agentd.errors import UnknownCollectorError
@@ -30,7 +29,6 @@ from freezeframe.judge.model import (
     Metric,
     Outcome,
     Process,
-    RecorderState,
     Series,
     Snapshot,
     Socket,
@@ -185,40 +183,15 @@ class _Run:
         roles = engine.serving(self._known(everyone), sockets, self._gathered.records("metrics"))
         self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
-        # The recorder sees every connection of the host; those of other processes are nobody's business here.
-        snapshot = replace(
-            snapshot,
-            requests=tuple(each for each in snapshot.requests if each.pid in looked_at),
-            history=_of(self._past(snapshot), looked_at),
-            recorder=_ends_of(snapshot.recorder, looked_at),
-        )
-        identity = engine.identity
-        meta = Meta(
-            snapshot_id=_snapshot_id(identity.host, started),
-            host=identity.host,
-            agent_version=identity.agent_version,
-            started_at=_rfc3339(started),
-            duration_ms=(self._clock.monotonic() - self._begin) * 1000.0,
-            trigger=self._spec.trigger,
-            window_ms=self._spec.window_ms,
-            boot_id=identity.boot_id,
-            boottime_ms=boottime * 1000.0,
-            note=self._spec.note,
-            client=str(self._spec.client_pid) if self._spec.client_pid is not None else self._spec.client_address,
-            embedded=identity.embedded,
-            schema=identity.schema,
-            usual_clients=identity.usual_clients,
-            pids=self._spec.pids,
-            schedule=self._spec.schedule,
-            triggered=self._spec.triggered,
-        )
-        whole = Snapshot(
-            **{
-                field: getattr(snapshot, field)
-                for field in snapshot.__dataclass_fields__
-                if field not in ("meta", "outcomes")
-            },
-            meta=meta,
+        whole = replace(
+            assembly.about(replace(snapshot, history=self._past(snapshot)), looked_at),
+            meta=assembly.meta(
+                engine.identity,
+                self._spec,
+                started_s=started,
+                boottime_s=boottime,
+                duration_ms=(self._clock.monotonic() - self._begin) * 1000.0,
+            ),
             outcomes=self._all_outcomes(),
         )
         gpus = engine.last_gpus.complete(whole.gpus, self._clock.monotonic(), asked=GPUS in self._outcomes)
@@ -407,21 +380,6 @@ class _Run:
         return tuple(outcomes)
 
 
-def _of(history: History | None, pids: Container[int | None]) -> History | None:
-    """What of it is about these processes, or about the host."""
-    if history is None:
-        return None
-    return replace(
-        history,
-        series=tuple(s for s in history.series if s.pid in pids or s.peer_pid in pids or not (s.pid or s.peer_pid)),
-    )
-
-
-def _ends_of(recorder: RecorderState | None, pids: Container[int]) -> RecorderState | None:
-    """The recorder's word on connections of these processes."""
-    return recorder and replace(recorder, resting=tuple(end for end in recorder.resting if end.pid in pids))
-
-
 def _program(process: Process) -> tuple[int, float, str, str]:
     return process.pid, process.start_ticks, process.comm, process.exe
 
@@ -438,13 +396,3 @@ def as_target(process: Process) -> Target:
         product=process.product,
         memory_blocked=process.memory_blocked,
     )
-
-
-def _rfc3339(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _snapshot_id(host: str, wall_s: float) -> str:
-    stamp = datetime.fromtimestamp(wall_s, tz=timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter == "-") else "-" for letter in host)
-    return f"{name[:64] or 'host'}-{stamp}-{secrets.token_hex(3)}"
