@@ -13,7 +13,6 @@ for option in "$@"; do
     --test)
         packages="$packages chromium curl nginx-light openssl openssh-client openssh-server"
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
-        command -v go >/dev/null 2>&1 || packages="$packages golang-go"
         ;;
     --bench) packages="$packages gdb elfutils curl" ;;
     --kernels) packages="$packages qemu-system-x86 busybox-static debootstrap" ;;
