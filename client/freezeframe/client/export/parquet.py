@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from freezeframe.client.export import stacks
 from freezeframe.client.export.findings import standing
-from freezeframe.client.export.moments import moment
+from freezeframe.client.export.moments import earlier, moment
 from freezeframe.client.render.guard import clean
 from freezeframe.client.render.values import enum_name
 from freezeframe.judge.wire import is_repeated
@@ -122,7 +122,7 @@ def _series(host: _Host) -> _Rows:
         count = len(series.values)
         for index, value in enumerate(series.values):
             if not math.isnan(value):
-                yield *named, taken - timedelta(milliseconds=(count - 1 - index) * history.interval_ms), value
+                yield *named, earlier(taken, (count - 1 - index) * history.interval_ms), value
 
 
 def _findings(host: _Host) -> _Rows:

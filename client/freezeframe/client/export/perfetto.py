@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from freezeframe.client.export.described import (
     message_class,
 )
 from freezeframe.client.export.findings import standing
-from freezeframe.client.export.moments import unix_ns
+from freezeframe.client.export.moments import length_ns, unix_ns
 from freezeframe.client.render.guard import clean
 from freezeframe.client.render.values import enum_name
 from freezeframe.v1 import host_pb2, process_pb2, request_pb2, snapshot_pb2
@@ -40,12 +41,13 @@ _PACKAGE = "freezeframe.perfetto"
 _MESSAGES: dict[str, tuple[Field, ...]] = {
     "Clock": (("clock_id", 1, UINT32, ONE, ""), ("timestamp", 2, UINT64, ONE, "")),
     "ClockSnapshot": (("clocks", 1, MESSAGE, MANY, "Clock"),),
+    # Pids are int32 there; one that is none must not end the export, and a varint is written the same.
     "ProcessDescriptor": (
-        ("pid", 1, INT32, ONE, ""),
+        ("pid", 1, INT64, ONE, ""),
         ("process_name", 6, STRING, ONE, ""),
         ("process_labels", 8, STRING, MANY, ""),
     ),
-    "ThreadDescriptor": (("pid", 1, INT32, ONE, ""), ("tid", 2, INT64, ONE, ""), ("thread_name", 5, STRING, ONE, "")),
+    "ThreadDescriptor": (("pid", 1, INT64, ONE, ""), ("tid", 2, INT64, ONE, ""), ("thread_name", 5, STRING, ONE, "")),
     "CounterDescriptor": (("unit_name", 6, STRING, ONE, ""),),
     "TrackDescriptor": (
         ("uuid", 1, UINT64, ONE, ""),
@@ -94,6 +96,7 @@ _UNITS = {
 }
 # A slice without length is not seen.
 _LEAST_NS = 1_000_000
+_REFERENCE = re.compile(r"requests\[(\d{1,9})\]", re.ASCII)
 
 _Value = str | float | bool
 
@@ -118,9 +121,9 @@ class _Host:
         self._uuids = uuids
         meta = snapshot.meta
         self._first_ns = unix_ns(meta.started_at)
-        window_ns = round(meta.window_ms * 1e6)
+        window_ns = length_ns(meta.window_ms)
         self._second_ns = self._first_ns + window_ns if window_ns else None
-        self._last_ns = self._first_ns + max(round(meta.duration_ms * 1e6), window_ns + _LEAST_NS)
+        self._last_ns = self._first_ns + max(length_ns(meta.duration_ms), window_ns + _LEAST_NS)
         self._known = {process.pid: process for process in snapshot.processes}
         self._processes: dict[int, int] = {}
         self._host_track = 0
@@ -199,7 +202,7 @@ class _Host:
             # Those of one name and parent are drawn together.
             parent = self._process(request.pid) if request.HasField("pid") else self._host_track
             track = self._track("requests", parent)
-            begin_ns = max(self._first_ns - round(request.age_ms * 1e6), 0)
+            begin_ns = max(self._first_ns - length_ns(request.age_ms), 0)
             name = " ".join(filter(None, (request.method, request.path))) or "request"
             # Without an end: it is in flight.
             self._event(_BEGIN, track, begin_ns, name, _of_request(request), flows.get(index, ()))
@@ -210,7 +213,7 @@ class _Host:
         if series.HasField("peer_pid"):
             names.append(f"for {self._name(series.peer_pid)}")
         track = self._track(" ".join(filter(None, names)), parent, unit=_UNITS.get(series.kind, ""))
-        step_ns = round(self._snapshot.history.interval_ms * 1e6)
+        step_ns = length_ns(self._snapshot.history.interval_ms)
         last = len(series.values) - 1
         before = math.nan
         for index, value in enumerate(series.values):
@@ -218,7 +221,7 @@ class _Host:
             if math.isnan(value) or (value == before and index != last):
                 continue
             before = value
-            event = self._event(_COUNTER, track, self._first_ns - (last - index) * step_ns)
+            event = self._event(_COUNTER, track, max(self._first_ns - (last - index) * step_ns, 0))
             event.double_counter_value = value
 
     def _process(self, pid: int) -> int:
@@ -310,9 +313,9 @@ def _of_request(request: request_pb2.Request) -> dict[str, _Value]:
 def _references(request: request_pb2.Request, count: int) -> Iterator[int]:
     """Give the positions of the same request one hop further, among `count`."""
     for reference in request.upstream:
-        number = reference.removeprefix("requests[").removesuffix("]")
-        if number.isdecimal() and reference == f"requests[{number}]" and int(number) < count:
-            yield int(number)
+        found = _REFERENCE.fullmatch(reference)
+        if found and int(found[1]) < count:
+            yield int(found[1])
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from freezeframe.client.export.stacks import Frame, Stacks
 from freezeframe.client.render.guard import clean
 
 _PACKAGE = "freezeframe.pprof"
+_MOST = 2**63 - 1
 _MESSAGES: dict[str, tuple[Field, ...]] = {
     "ValueType": (("type", 1, INT64, ONE, ""), ("unit", 2, INT64, ONE, "")),
     "Label": (("key", 1, INT64, ONE, ""), ("str", 2, INT64, ONE, ""), ("num", 3, INT64, ONE, "")),
@@ -73,7 +74,8 @@ def render(stacks: Stacks) -> bytes:
                 location = profile.location.add(id=locations[frame])
                 location.line.add(function_id=functions[key], line=frame.line)
             sample.location_id.append(locations[frame])
-        sample.value.extend([stack.count, stack.count * stacks.period_ns] if stacks.period_ns else [stack.count])
+        spent = (min(stack.count * stacks.period_ns, _MOST),) if stacks.period_ns else ()
+        sample.value.extend((stack.count, *spent))
         sample.label.add(key=text("process"), str=text(stack.process))
         sample.label.add(key=text("thread"), str=text(stack.owner))
         sample.label.add(key=text("pid"), num=stack.pid)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from freezeframe.client.export.moments import length_ns
+from freezeframe.client.render import units
 from freezeframe.client.render.merged import merge
 from freezeframe.v1 import process_pb2, profile_pb2, snapshot_pb2, stack_pb2
 
@@ -92,8 +94,8 @@ def profile(snapshots: Sequence[snapshot_pb2.Snapshot]) -> Stacks:
                 )
                 for stack in thread.stacks
             )
-    period_ns = round(1e9 / rate) if rate else 0
-    return Stacks(stacks=tuple(found), period_ns=period_ns, duration_ns=round(duration_ms * 1e6), name=_name(snapshots))
+    period_ns = length_ns(1000.0 / rate) if rate else 0
+    return Stacks(stacks=tuple(found), period_ns=period_ns, duration_ns=length_ns(duration_ms), name=_name(snapshots))
 
 
 def looks(snapshot: snapshot_pb2.Snapshot) -> list[Looks]:
@@ -198,7 +200,7 @@ def _owner(tid: int, name: str) -> str:
 def _native_or_python(frame: stack_pb2.NativeFrame | stack_pb2.Frame) -> Frame:
     if isinstance(frame, stack_pb2.Frame):
         return _python(frame)
-    return Frame(name=frame.function or f"{frame.module or '?'}+{int(frame.offset):#x}", file=frame.module)
+    return Frame(name=frame.function or f"{frame.module or '?'}+{units.address(frame.offset)}", file=frame.module)
 
 
 def _python(frame: stack_pb2.Frame) -> Frame:

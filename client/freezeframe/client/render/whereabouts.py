@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as plain_json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, enum_name, optional
 from freezeframe.v1 import log_pb2, request_pb2
 
+# Longer numbers are no place in a file of ours.
+_REFERENCE = re.compile(r"requests\[(\d{1,9})\]", re.ASCII)
 _SERVER = request_pb2.Request.Side.SERVER
 
 
@@ -169,8 +172,8 @@ def _place(request: request_pb2.Request, order: dict[int, int]) -> tuple[int, bo
 
 
 def _index(ref: str) -> int | None:
-    number = ref.removeprefix("requests[").removesuffix("]")
-    return int(number) if number.isdecimal() and ref == f"requests[{number}]" else None
+    found = _REFERENCE.fullmatch(ref)
+    return int(found[1]) if found else None
 
 
 def _hop_name(snapshot: Snapshot, pid: int) -> str:

@@ -51,7 +51,7 @@ def profile(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def _thread(thread: profile_pb2.ProfileThread) -> tuple[Block, ...]:
-    total = _samples(thread)
+    total = _samples(thread) or 1
     inside: Counter[str] = Counter()
     for stack in thread.stacks:
         inside.update(dict.fromkeys(map(_place, stack.frames), stack.samples))

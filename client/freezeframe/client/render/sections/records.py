@@ -11,7 +11,7 @@ from freezeframe.client.render import units
 from freezeframe.client.render.values import enum_name
 from freezeframe.v1 import snapshot_pb2, stack_pb2
 
-_STEP = re.compile(r"([a-z_]+)(?:\[(\d+)\])?")
+_STEP = re.compile(r"([a-z_]+)(?:\[(\d{1,9})\])?", re.ASCII)
 _SHOWN_OF_A_LIST = 8
 _SHOWN_REFERENCES = 2
 
