@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from freezeframe.agentd import certs
 from freezeframe.agentd.config import Config, Remote
 from freezeframe.agentd.daemon import check_remote, command
 from freezeframe.agentd.errors import ConfigError
@@ -118,6 +121,63 @@ def test_an_authority_that_is_none(tmp_path: Path, folder: Path) -> None:
     assert f"{folder}/ca.key is not the key of {folder}/ca.crt" in done.stderr
     (folder / "ca.key").write_text("nonsense")
     assert "it is not what certs init makes" in run("issue", "gpu-07", "--dir", str(folder)).stderr
+
+
+def test_an_authority_out_of_its_time_issues_nothing(folder: Path) -> None:
+    now = datetime.now(tz=timezone.utc)
+    for begins in (now - timedelta(days=40), now + timedelta(days=2)):
+        certs.init(str(folder), days=30, force=True, begins=begins)
+        done = run("issue", "gpu-07", "--dir", str(folder))
+        assert (done.exit_code, done.stdout) == (1, "")
+        sentence, hint = done.stderr.splitlines()
+        begin = begins - timedelta(hours=1)
+        assert sentence.startswith(f"freezeframe-agentd: {folder}/ca.crt is valid from {begin:%Y-%m-%d %H:%M} to ")
+        assert sentence.endswith("what it signs is good for nothing")
+        assert hint.startswith("freezeframe-agentd: set this host's clock")
+        assert not (folder / "gpu-07").exists()
+
+
+def test_host_names_are_longer_than_a_common_name_may_be(folder: Path) -> None:
+    name = f"engine-0.{'a' * 63}.serving.svc.cluster.local"
+    assert run("issue", name, "--dir", str(folder)).exit_code == 0
+    shown = text_of(folder / name / "agent.crt")
+    assert f"DNS:{name}, DNS:localhost" in shown
+    assert f"CN = {name[:64]}\n" in shown.replace("CN=", "CN = ")
+    assert run("issue", "a" * 254, "--dir", str(folder)).exit_code == 1
+
+
+@pytest.mark.needs("root")
+def test_a_full_disk_costs_no_key_and_leaves_no_half(tmp_path: Path) -> None:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20k", "tmpfs", str(mount)], check=True)
+    try:
+        folder = mount / "tls"
+        assert run("init", "--dir", str(folder)).exit_code == 0
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        # A page is left: for the key, not for what belongs to it.
+        (mount / "fill").write_bytes(b"x" * 8192)
+        for arguments in (("init", "--force"), ("issue", "alice", "--role", "view"), ("issue", "gpu-07")):
+            done = run(*arguments, "--dir", str(folder))
+            assert (done.exit_code, done.stdout) == (1, "")
+            assert done.stderr.splitlines()[0].endswith(".crt: No space left on device")
+        assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+        (mount / "fill").unlink()
+        assert run("issue", "gpu-07", "--dir", str(folder)).exit_code == 0
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("arguments", [("certs", "issue", "gpu-07", "--dir", "tls"), ("--check-config",)])
+def test_what_cannot_be_printed_is_said(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    run("init", "--dir", str(tmp_path / "tls"))
+    (tmp_path / "empty.toml").write_text("")
+    program = [sys.executable, "-m", "freezeframe.agentd", "--config", "empty.toml", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1, "freezeframe-agentd: writing to standard output: No space left on device\n"
+    )  # fmt: skip
 
 
 def settings(folder: Path, **changes: str) -> Remote:

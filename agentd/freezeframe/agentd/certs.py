@@ -12,6 +12,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from cryptography import x509
@@ -26,22 +27,25 @@ from freezeframe.agentd.tls import ROLE_URI
 # Clocks of a fleet differ.
 _EARLIER = timedelta(hours=1)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", re.ASCII)
+_HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", re.ASCII)
+# Of a common name (X.520); who connects looks at the alternative names.
+_MOST_LETTERS = 64
 # A client that comes through a tunnel asks for this name.
 _TUNNEL = ("localhost", "127.0.0.1", "::1")
 
 
-def init(directory: str, *, days: int, force: bool) -> tuple[str, ...]:
+def init(directory: str, *, days: int, force: bool, begins: datetime | None = None) -> tuple[str, ...]:
     """Make an authority in `directory`; gives the paths written. Raises CertificateError."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "freezeframe authority")])
     certificate = (
-        _builder(name, name, key.public_key(), days)
+        _builder(name, name, key.public_key(), days, begins)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    _make_directory(directory)
-    return _write(directory, "ca", certificate, key, force=force)
+    pair = _pair(directory, "ca", certificate, key, force=force)
+    return _put(directory, pair)
 
 
 def issue_agent(
@@ -82,7 +86,7 @@ def _issue(
 ) -> tuple[str, ...]:
     authority, authority_key = _authority(directory)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:_MOST_LETTERS])])
     certificate = (
         _builder(subject, authority.subject, key.public_key(), days, begins)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -92,13 +96,11 @@ def _issue(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-    _make_directory(out)
-    written = _write(out, stem, certificate, key, force=force)
-    if os.path.abspath(out) == os.path.abspath(directory):
-        return written
-    copy = os.path.join(out, "ca.crt")
-    _put(copy, authority.public_bytes(serialization.Encoding.PEM), 0o644, force=True)
-    return (*written, copy)
+    files = _pair(out, stem, certificate, key, force=force)
+    if os.path.abspath(out) != os.path.abspath(directory):
+        copy = authority.public_bytes(serialization.Encoding.PEM)
+        files += (_File(path=os.path.join(out, "ca.crt"), data=copy, mode=0o644, replaces=True),)
+    return _put(out, files)
 
 
 def _builder(
@@ -127,7 +129,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 def _alternative(name: str) -> x509.GeneralName:
     with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(name))
-    if _NAME.fullmatch(name) is None or "@" in name:
+    if _HOST_NAME.fullmatch(name) is None:
         raise CertificateError(f"{name!r} is neither a host name nor an address", "name what clients will connect to")
     return x509.DNSName(name)
 
@@ -149,47 +151,72 @@ def _authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivat
         raise CertificateError(f"reading the authority's {path}: it is not what certs init makes") from error
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != authority.public_key():
         raise CertificateError(f"{key} is not the key of {certificate}", "restore the pair, or begin anew: certs init")
+    now = datetime.now(tz=timezone.utc)
+    begin, end = authority.not_valid_before_utc, authority.not_valid_after_utc
+    if not begin <= now <= end:
+        raise CertificateError(
+            f"{certificate} is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and it is "
+            f"{now:%Y-%m-%d %H:%M} now: what it signs is good for nothing",
+            "set this host's clock, or begin anew: freezeframe-agentd certs init --force",
+        )
     return authority, private
 
 
-def _write(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    path: str
+    data: bytes
+    mode: int
+    # Whether one that is there goes.
+    replaces: bool
+
+
+def _pair(
     directory: str, stem: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, *, force: bool
-) -> tuple[str, ...]:
-    paths = tuple(os.path.join(directory, f"{stem}.{ending}") for ending in ("key", "crt"))
-    for path in paths:
-        if os.path.lexists(path) and not force:
-            raise CertificateError(f"{path} is there already", "name another directory, or replace it with --force")
-    _put(
-        paths[0],
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-        0o600,
-        force=force,
+) -> tuple[_File, ...]:
+    """Give what is to be written of a certificate. Raises CertificateError where it is there already."""
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files = (
+        _File(path=os.path.join(directory, f"{stem}.key"), data=private, mode=0o600, replaces=force),
+        _File(
+            path=os.path.join(directory, f"{stem}.crt"), data=certificate.public_bytes(pem), mode=0o644, replaces=force
+        ),
     )
-    _put(paths[1], certificate.public_bytes(serialization.Encoding.PEM), 0o644, force=force)
-    return paths
+    for each in files:
+        if os.path.lexists(each.path) and not force:
+            raise CertificateError(
+                f"{each.path} is there already", "name another directory, or replace it with --force"
+            )
+    return files
 
 
-def _make_directory(path: str) -> None:
+def _put(directory: str, files: Sequence[_File]) -> tuple[str, ...]:
+    """Write all of them beside, then rename: a full disk costs no key that is there, and leaves no half of a pair.
+
+    Whoever reads one sees the old one or the new one. Links are replaced, not followed.
+    """
+    doing = f"making {directory}"
+    made = []
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        for each in files:
+            doing = f"writing {each.path}"
+            beside = f"{each.path}.new"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            made.append(beside)
+            with open(descriptor, "wb") as stream:
+                stream.write(each.data)
+                os.fchmod(descriptor, each.mode)
+        for each, beside in zip(files, made, strict=True):
+            doing = f"writing {each.path}"
+            (os.replace if each.replaces else os.link)(beside, each.path)
     except OSError as error:
-        raise CertificateError(f"making {path}: {error.strerror}", "choose another directory") from error
-
-
-def _put(path: str, data: bytes, mode: int, *, force: bool) -> None:
-    """Write beside, then rename: whoever reads it sees the old one or the new one. Links are replaced, not followed."""
-    beside = f"{path}.new"
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as stream:
-            stream.write(data)
-            os.fchmod(descriptor, mode)
-        if force:
-            os.replace(beside, path)
-        else:
-            os.link(beside, path)
-            os.unlink(beside)
-    except OSError as error:
-        raise CertificateError(f"writing {path}: {error.strerror}", "choose another directory") from error
+        raise CertificateError(f"{doing}: {error.strerror}", "choose another directory") from error
+    finally:
+        for beside in made:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+    return tuple(each.path for each in files)

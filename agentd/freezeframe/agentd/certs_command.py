@@ -9,6 +9,7 @@ import click
 
 from freezeframe.agentd.errors import CertificateError
 from freezeframe.agentd.roles import Role
+from freezeframe.agentd.stdout import tell
 
 _DIRECTORY = "/etc/freezeframe/tls"
 _AUTHORITY_DAYS = 3650
@@ -76,5 +77,4 @@ def _tell(make: Callable[[], tuple[str, ...]]) -> None:
         if error.hint:
             click.echo(f"freezeframe-agentd: {error.hint}", err=True)
         sys.exit(1)
-    for path in written:
-        click.echo(path)
+    tell("\n".join(written))

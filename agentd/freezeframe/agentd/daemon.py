@@ -13,6 +13,7 @@ from freezeframe.agentd import config as configuration
 from freezeframe.agentd.config import Config, Remote
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.roles import Role
+from freezeframe.agentd.stdout import tell
 
 
 @click.group(
@@ -47,7 +48,7 @@ def command(
         if not once:
             check_remote(config.remote, insecure=insecure)
         if check_config:
-            click.echo(configuration.show(config), nl=False)
+            tell(configuration.show(config).rstrip())
         else:
             run_supervisor(config, path, once=once, insecure=insecure)
     except StartError as error:
