@@ -96,7 +96,22 @@ def test_what_is_shown_can_be_read_again(text: str) -> None:
         ('state_dir = "here"', "x.toml: state_dir must be an absolute path", ""),
         ('[copy]\nto = "bucket"', "x.toml: copy.to must be s3://BUCKET/PREFIX or file:///DIRECTORY", ""),
         ('[copy]\nto = "file://relative/x"', "x.toml: copy.to must be s3://BUCKET/PREFIX or file:///DIRECTORY", ""),
-        ('[copy]\nendpoint = "minio:9000"', "x.toml: copy.endpoint must be https://HOST:PORT or http://HOST:PORT", ""),
+        ('[copy]\nto = "s3://[::1"', "x.toml: copy.to must be s3://BUCKET/PREFIX or file:///DIRECTORY", ""),
+        ('[copy]\nto = "s3://a b/c"', "x.toml: copy.to must be s3://BUCKET/PREFIX or file:///DIRECTORY", ""),
+        *(
+            (f'[copy]\nendpoint = "{each}"', "x.toml: copy.endpoint must be https://HOST:PORT or http://HOST:PORT", "")
+            for each in ("minio:9000", "http://[x", "http://h:99999", "http://h:x", "http://", "http://a b")
+        ),
+        *(
+            (f'[[hooks]]\nname = "a"\nurl = "{each}"', "x.toml: hooks[0].url must be an http or https address", "")
+            for each in ("ftp://h", "http://", "http://[", "http://h:99999/", "http://a b/", "http://h/\\n")
+        ),
+        ("[capture]\nqueue = " + "9" * 400, "x.toml: capture.queue is too large a number", ""),
+        ("[capture]\nwindow_s = " + "9" * 400, "x.toml: capture.window_s is too large a number", ""),
+        ("[store]\nmax_snapshots = " + "9" * 5000, "reading x.toml: ", ""),
+        ("a = " + "[" * 100_000, "reading x.toml: ", ""),
+        ('runtime_dir = "/run/\\u0000"', "x.toml: runtime_dir has a NUL in it", ""),
+        ('[[hooks]]\nname = "a"\ncommand = ["/a\\u0000"]', "x.toml: hooks[0].command[0] has a NUL in it", ""),
         (
             '[copy]\nto = "s3://key:secret@bucket"',
             "x.toml: copy must be without credentials: they belong into the environment",

@@ -27,6 +27,7 @@ def test_a_current_directory_that_is_gone_is_named(
     ("text", "said"),
     [
         (f'runtime_dir = "/run/{"x" * 100}"', "is too long for a socket (107 bytes)"),
+        ('[groups]\nview = "99999999999999999999"', "there is no group '99999999999999999999' for"),
         ('[groups]\nadmin = "nobody-has-this"', "there is no group 'nobody-has-this' for /run/freezeframe/admin.sock"),
     ],
 )

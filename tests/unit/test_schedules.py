@@ -127,6 +127,7 @@ def test_files_keep_schedules_and_a_damaged_one_costs_no_other(tmp_path: Path) -
     for damaged, told in (
         (whole[:40], "it is no JSON: "),
         ("[]", "it has other fields than a schedule"),
+        ("[" * 60_000, "it is no JSON: "),
         (json.dumps({"name": "a", "every_s": True}), "its every_s is of another kind: 'True'"),
         (json.dumps({"name": "a", "every_s": 60, "sh": "rm"}), "it has other fields than a schedule"),
         (json.dumps({"name": "c", "every_s": 60}), "it is of a schedule called 'c'"),
@@ -139,6 +140,9 @@ def test_files_keep_schedules_and_a_damaged_one_costs_no_other(tmp_path: Path) -
         # Whoever mends it finds it.
         assert (folder / "a.json").read_text() == damaged
     assert not list(folder.glob("*.tmp"))
+    for damaged in ("nan", "inf", "-1", "1e300", "", "\0"):
+        (folder / "b.ran").write_text(damaged)
+        assert files.load().ran_at == ()
     files.remove("b")
     files.remove("b")
     assert files.load().schedules == files.load().ran_at == ()

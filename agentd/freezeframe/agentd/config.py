@@ -37,12 +37,13 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from freezeframe.agentd.errors import ConfigError
 from freezeframe.agentd.schedules.checks import refusal
@@ -57,6 +58,9 @@ else:
 DEFAULT_PATH = "/etc/freezeframe/agentd.toml"
 _LAST_PORT = 65535
 _HOOK_S = 60.0
+# TOML's own bound.
+_LARGEST = 2**63 - 1
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -221,7 +225,8 @@ def parse(text: str, source: str) -> Config:
     """Parse TOML; `source` is the file's name for messages. Raises ConfigError."""
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # A number of thousands of digits and brackets without end are no errors of TOML's own.
         raise ConfigError(f"reading {source}: {error}") from error
     config = _build(Config, table, source, "")
     _check(config, source)
@@ -269,6 +274,10 @@ def _value(hint: Any, value: Any, source: str, where: str) -> object:
         if not isinstance(value, dict):
             raise ConfigError(f"{source}: {where} must be a table")
         return _build(typing.cast("type[object]", hint), value, source, f"{where}.")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ConfigError(f"{source}: {where} is too large a number")
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{source}: {where} has a NUL in it")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not hint:
@@ -297,13 +306,15 @@ def _check(config: Config, source: str) -> None:
         require(getattr(limits, name) <= getattr(limits, f"max_{name}"), f"capture.{name}", f"at most max_{name}")
     require(config.store.max_snapshots >= 1, "store.max_snapshots", "1 or more")
     require(config.store.max_bytes >= 1, "store.max_bytes", "1 or more")
-    to, endpoint = urlsplit(config.copy.to), urlsplit(config.copy.endpoint)
-    place = (to.scheme == "s3" and to.netloc) or (to.scheme == "file" and not to.netloc and to.path.startswith("/"))
-    require(bool(place) or not config.copy.to, "copy.to", "s3://BUCKET/PREFIX or file:///DIRECTORY")
-    served = endpoint.scheme in {"http", "https"} and endpoint.netloc
-    require(bool(served) or not config.copy.endpoint, "copy.endpoint", "https://HOST:PORT or http://HOST:PORT")
+    to, endpoint = _split(config.copy.to), _split(config.copy.endpoint)
     # This file is printed and read by many.
     require("@" not in to.netloc + endpoint.netloc, "copy", "without credentials: they belong into the environment")
+    place = (to.scheme == "s3" and _BUCKET.fullmatch(to.netloc)) or (
+        to.scheme == "file" and not to.netloc and to.path.startswith("/")
+    )
+    require(bool(place) or not config.copy.to, "copy.to", "s3://BUCKET/PREFIX or file:///DIRECTORY")
+    served = _is_web_address(config.copy.endpoint) or not config.copy.endpoint
+    require(served, "copy.endpoint", "https://HOST:PORT or http://HOST:PORT")
     require(config.remote.max_connections >= 4, "remote.max_connections", "4 or more")  # noqa: PLR2004 - a quarter is 1
     require(0 < config.remote.handshake_s <= 60, "remote.handshake_s", "more than 0 and at most 60")  # noqa: PLR2004
     roles = [role.name.lower().replace("_", "-") for role in Process.Role if role.value]
@@ -321,10 +332,24 @@ def _check(config: Config, source: str) -> None:
         require(
             not hook.command or hook.command[0].startswith("/"), f"{where}.command", "the absolute path of a program"
         )
-        require(
-            not hook.url or hook.url.startswith(("http://", "https://")), f"{where}.url", "an http or https address"
-        )
+        require(not hook.url or _is_web_address(hook.url), f"{where}.url", "an http or https address")
         require(0 < hook.timeout_s <= _HOOK_S, f"{where}.timeout_s", f"a number of seconds up to {_HOOK_S:g}")
+
+
+def _split(text: str) -> SplitResult:
+    """Take an address apart; one that cannot be is empty."""
+    try:
+        parts = urlsplit(text)
+        # It is looked at when it is asked for.
+        port = parts.port
+    except ValueError:
+        port = 0
+    return urlsplit("") if port == 0 else parts
+
+
+def _is_web_address(text: str) -> bool:
+    parts = _split(text)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and text.isprintable() and " " not in text
 
 
 def _check_schedules(config: Config, source: str) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from freezeframe.agentd.errors import SocketInUseError, SocketRefusedError
 
 # sun_path, with its NUL.
+_NO_GROUP = 2**32 - 1
+_GID_DIGITS = 10
 _MAX_PATH_BYTES = 107
 # Client preface of HTTP/2 and an empty SETTINGS frame: a living server answers at once with its own.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
@@ -60,8 +62,11 @@ def check_length(path: str) -> None:
 
 def group_id(group: str, path: str) -> int:
     """Find the group that `path` is for. Raises SocketRefusedError when there is none."""
+    # A number need not have a name; the last one is that of no group.
+    if group.isdecimal() and len(group) <= _GID_DIGITS and int(group) < _NO_GROUP:
+        return int(group)
     try:
-        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+        return grp.getgrnam(group).gr_gid
     except KeyError as error:
         raise SocketRefusedError(f"there is no group {group!r} for {path}", f"groupadd --system {group}") from error
 

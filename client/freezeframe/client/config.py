@@ -97,7 +97,8 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
         import tomli as tomllib  # noqa: PLC0415
     try:
         parsed: dict[str, Any] = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        # No UTF-8, no TOML, a number of thousands of digits, brackets without end.
         raise ConfigError(f"reading the configuration {path}: {error}") from error
     return parsed
 

@@ -33,7 +33,7 @@ class OwnersMap:
             tokens = {str(token): str(value) for token, value in content["tokens"].items()}
         except OSError as error:
             raise RedactMapError(f"reading {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RedactMapError(f"reading {path}: it is no map of a redaction", "name another file") from error
         return cls(key=key, tokens=tokens)
 

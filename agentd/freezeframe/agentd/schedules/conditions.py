@@ -45,9 +45,10 @@ NAMES: dict[str, str] = {
 SHORT_FORMS = ("stuck-for", "no-tokens-for", "backlog", "xid", "process-stopped", "process-exit", "psi")
 LONGEST = 500
 _DEEPEST = 20
-_DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,3})?)(?P<unit>ms|s|m|h)?")
+_LARGEST = 1e18
+_DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,3})?)(?P<unit>ms|s|m|h)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
-_PRESSURE = re.compile(r"(?P<resource>cpu|memory|io)\s*>=?\s*(?P<percent>\d{1,3}(?:\.\d{1,3})?)")
+_PRESSURE = re.compile(r"(?P<resource>cpu|memory|io)\s*>=?\s*(?P<percent>\d{1,3}(?:\.\d{1,3})?)", re.ASCII)
 _FUNCTIONS = {"abs": abs, "min": min, "max": max}
 _NODES = (
     *(ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Constant, ast.Name, ast.Load),
@@ -97,14 +98,14 @@ def _short(name: str, value: str, text: str) -> tuple[str, float]:
         seconds = duration_s(value)
         if not seconds:
             raise ConditionError(f"{text[:80]}: {name} needs a time", f"{name}=30s")
-        return f"{'longest_wait_s' if name == 'stuck-for' else 'silent_s'} >= {seconds:g}", 0.0
+        return f"{'longest_wait_s' if name == 'stuck-for' else 'silent_s'} >= {seconds:.12g}", 0.0
     if name == "backlog":
         if value and (not value.isascii() or not value.isdecimal() or not 0 < int(value) <= 1_000_000):  # noqa: PLR2004
             raise ConditionError(f"{text[:80]}: backlog takes a number of connections", "backlog=10")
         return f"backlog >= {value or 1}", _BACKLOG_S
     if name == "psi":
         found = _PRESSURE.fullmatch(value)
-        if found is None:
+        if found is None or float(found["percent"]) >= 100:  # noqa: PLR2004 - percent
             raise ConditionError(f"{text[:80]}: psi needs a resource and a percentage", "psi=memory>40, or cpu, or io")
         return f"psi_{found['resource']} > {float(found['percent']):g}", _PRESSURE_S
     if value:
@@ -168,13 +169,22 @@ def _refused(node: ast.AST) -> str:
         return f"{type(node).__name__} is not allowed in a condition"
     if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
         return "only numbers are values"
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not node.value <= _LARGEST:
+        return f"numbers go up to {_LARGEST:g}"
     if isinstance(node, ast.Call) and (node.keywords or not node.args or not isinstance(node.func, ast.Name)):
         return "only abs, min and max are called"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
+        alone = node.func.id == "abs"
+        if (len(node.args) == 1) != alone:
+            return "abs takes one value" if alone else f"{node.func.id} takes two values or more"
     return ""
 
 
-def _depth(node: ast.AST) -> int:
-    return 1 + max((_depth(child) for child in ast.iter_child_nodes(node)), default=0)
+def _depth(tree: ast.AST) -> int:
+    depth, nodes = 0, [tree]
+    while nodes:
+        depth, nodes = depth + 1, [child for node in nodes for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _forms() -> str:

@@ -19,6 +19,8 @@ from freezeframe.agentd.schedules.schedule import NAME, Schedule
 _SUFFIX, _RAN, _TEMPORARY = ".json", ".ran", ".tmp"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _BYTES = 64 * 1024
+# The end of the year 9999: no clock that can be told shows more.
+_LATEST = 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class Files:
             elif name.endswith(_RAN):
                 # Without it the schedule has not captured yet, as far as is known.
                 with contextlib.suppress(OSError, ValueError):
-                    ran_at.append((name.removesuffix(_RAN), float(_read(path))))
+                    at = float(_read(path))
+                    if 0 <= at <= _LATEST:
+                        ran_at.append((name.removesuffix(_RAN), at))
         return Loaded(schedules=tuple(schedules), ran_at=tuple(ran_at), damage=tuple(damage))
 
     def save(self, schedule: Schedule) -> None:
@@ -100,7 +104,7 @@ def parse(text: str, name: str) -> Schedule:
     """Read one from its JSON. Raises ValueError, whose sentence says what is wrong."""
     try:
         plain = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from error
     hints = typing.get_type_hints(Schedule)
     if not isinstance(plain, dict) or not {"name"} <= plain.keys() <= hints.keys():

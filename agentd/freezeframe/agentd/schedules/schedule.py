@@ -9,6 +9,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 MISSED = ("skip", "once")
 _LONGEST_S = 366 * 86400.0
 _MOST = 1_000_000
+_LONGEST_CRON = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +56,12 @@ def problem(schedule: Schedule) -> str:
             sum((bool(schedule.every_s), bool(schedule.cron), bool(schedule.when))) == 1,
             "exactly one of every, cron and when is needed",
         ),
+        (len(schedule.cron) <= _LONGEST_CRON, f"cron must have at most {_LONGEST_CRON} characters"),
         (not out_of_range, f"{''.join(out_of_range[:1])} must be a number from 0 to {_LONGEST_S:g}"),
         (not schedule.every_s or schedule.every_s >= 1, "every_s must be 1 or more"),
         (not schedule.every_s or schedule.jitter_s < schedule.every_s, "jitter_s must be less than every_s"),
         (schedule.deadline_s > schedule.window_s, "deadline_s must be more than window_s"),
+        (not schedule.only or not set(schedule.only) <= set(schedule.skip), "only and skip leave no collector"),
         (schedule.missed in MISSED, f"missed must be one of {', '.join(MISSED)}"),
         (0 <= schedule.keep <= _MOST, f"keep must be a whole number from 0 to {_MOST}"),
     )

@@ -14,10 +14,14 @@ from freezeframe.agentd.schedules.schedule import Schedule
 
 # How late a time may be noticed and still counts as now.
 GRACE_S = 30.0
+_FIELDS = 5
 
 
 def check_cron(expression: str) -> str:
     """Say what is wrong with a cron expression; empty when nothing is."""
+    # cronsim takes a sixth, of seconds.
+    if len(expression.split()) != _FIELDS:
+        return f"it has {len(expression.split())} fields, not {_FIELDS}"
     try:
         next(CronSim(expression, datetime(2026, 1, 1)))  # noqa: DTZ001 - local time, like the rest
     except CronSimError as error:
