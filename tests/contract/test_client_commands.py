@@ -62,6 +62,8 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
         (("snap", "--client", "99999999999999999999"), "is no pid"),
         (("list", "--limit", "99999999999"), "is not in the range"),
         (("list", "--since", "yesterday"), "'yesterday' is no time: give seconds, or 10m, 1h, 2d."),
+        (("list", "--since", "999999999d"), "'999999999d' ago was before the year 1."),
+        (("list", "--until", "0001-01-01T00:00:00+23:59"), "is no time: give seconds, or 10m, 1h, 2d."),
         (("schedule", "add", "a"), "give exactly one of --every, --cron and --when"),
         (("schedule", "add", "a", "--every", "60", "--when", "xid"), "give exactly one of --every, --cron and --when"),
         (("schedule", "add", "a", "--every", "soon"), "'soon' is no time: give seconds, or 10m, 1h, 2d."),
@@ -211,6 +213,11 @@ def test_list_leaves_what_is_asked_for(script: Script, address: str) -> None:
     assert ids("--since", "2026-01-03T00:00:00Z") == ["gpu-07-2"]
     assert ids("--until", "2026-01-03T00:00:00Z") == [first]
     assert ids("--since", "1h") == []
+    assert run("list", address, "--note", "nobody's").stdout == (
+        "None of the snapshots that the agent keeps is such a one.\n"
+    )
+    meta.started_at = "0001-01-01T00:00:00+23:59"
+    assert ids("--since", "2026-01-01T00:00:00Z") == [first]
     assert ids("--verdict", "router_dual_leg", "--limit", "1") == [first]
     assert script.requests[-1].limit == 0
     assert "trigger xid, look 2 of 3" in " ".join(run("list", "--output", "markdown", address).stdout.split())

@@ -76,6 +76,47 @@ def told(*snapshots: snapshot_pb2.Snapshot, without: tuple[str, ...] = ()) -> No
         json.loads(Path(form).read_text(), parse_constant=pytest.fail)
 
 
+def test_no_result_takes_the_place_of_its_snapshot(tmp_path: Path) -> None:
+    data = file.write([story()], "t")
+    Path("x.ffz").write_bytes(data)
+    Path("latest.ffz").symlink_to("x.ffz")
+    Path("here").symlink_to(tmp_path)
+    for command in (
+        ("report", "x.ffz", "-o", "./x.ffz"),
+        ("report", "latest.ffz", "-o", "here/x.ffz"),
+        ("export", "x.ffz", "--to", "folded", "-o", str(tmp_path / "x.ffz")),
+    ):
+        done = run(*command)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.endswith(f"{command[-1]} is the snapshot itself: name another file with -o\n")
+    done = run("report", "x.ffz", "-o", "a.md", "--redact-map", "here/a.md")
+    assert done.stderr.endswith("a.md: the map stays with you; name another file for the report\n")
+    assert Path("x.ffz").read_bytes() == data
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["here", "latest.ffz", "x.ffz"]
+
+
+def test_the_form_of_a_report_follows_its_name_in_either_case() -> None:
+    Path("x.ffz").write_bytes(file.write([story()], "t"))
+    for name, begin in {"A.HTML": b"<!doctype html>", "B.TGZ": b"\x1f\x8b", "C.MD": b"###"}.items():
+        assert run("report", "x.ffz", "-o", name).exit_code == 0
+        assert Path(name).read_bytes()[: len(begin)].lower() == begin
+
+
+def test_in_a_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = tmp_path / "x.ffz"
+    saved.write_bytes(file.write([story()], "t"))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for arguments in (("-o", "a.md"), ("-o", str(tmp_path / "a.md"), "--redact-map", "m")):
+        done = run("report", str(saved), *arguments)
+        assert (done.exit_code, done.stdout) == (4, "")
+        assert done.stderr == (
+            f"Error: writing {arguments[-1]}: No such file or directory\nHint: name another place with -o FILE\n"
+        )
+
+
 @pytest.mark.parametrize("place", range(7))
 @pytest.mark.parametrize("made", [story, full])
 def test_numbers_that_nothing_has(made: Any, place: int) -> None:

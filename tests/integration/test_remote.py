@@ -72,6 +72,15 @@ def refusals(agent: RunningAgent) -> list[tuple[str, str]]:
     return [(line["outcome"], line["detail"]) for line in agent.audit_lines() if line.get("rpc") == "connect"]
 
 
+@pytest.mark.parametrize("name", ["a..b", "a" * 300, f"{'a' * 64}.test"])
+async def test_a_name_that_no_host_has(ca: Authority, tmp_path: Path, name: str) -> None:
+    host = f"tls://{name}:7443"
+    code, stdout, stderr = await client(host, ca.client(Role.VIEW), tmp_path, "list")
+    assert (code, stdout, stderr.splitlines()) == (3, "", [
+        f"Error: connecting to {host}: {name[:80]} is no name of a host", "Hint: check the name of the host",
+    ])  # fmt: skip
+
+
 async def test_a_certificate_with_the_role_captures_and_is_named_in_the_audit(
     agent: RunningAgent, ca: Authority, tmp_path: Path
 ) -> None:

@@ -138,7 +138,9 @@ def test_the_owners_map_tells_what_a_token_is_and_keeps_it(tmp_path: Path) -> No
     assert _run(saved).stdout != first.stdout
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"key": "xx", "tokens": {}}', '{"key": "00", "tokens": []}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "[" * 100_000, '{"key": "xx", "tokens": {}}', '{"key": "00", "tokens": []}']
+)
 def test_a_file_that_is_no_map_is_refused_and_kept(content: str, tmp_path: Path) -> None:
     owned = tmp_path / "map.json"
     owned.write_text(content)
@@ -152,6 +154,14 @@ def test_a_file_that_is_no_map_is_refused_and_kept(content: str, tmp_path: Path)
 def test_what_cannot_be_is_a_usage_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert _run(_saved(tmp_path, story()), *arguments).exit_code == 2
     assert os.listdir(tmp_path) == ["some.ffz"]
+
+
+def test_a_key_that_could_be_tried_out_is_refused(tmp_path: Path) -> None:
+    owned = tmp_path / "map.json"
+    owned.write_text('{"key": "00", "tokens": {}}')
+    done = _run(_saved(tmp_path, story()), "--redact-map", str(owned))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"Error: reading {owned}: its key does not have 32 bytes\nHint: name another file\n"
 
 
 def test_a_large_snapshot_is_cut_and_says_what_went(tmp_path: Path) -> None:

@@ -143,9 +143,13 @@ def _authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivat
         path = key
         with open(path, "rb") as stream:
             private = serialization.load_pem_private_key(stream.read(), None)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise CertificateError(
             f"reading the authority's {path}: {error.strerror}", "make one: freezeframe-agentd certs init"
+        ) from error
+    except OSError as error:
+        raise CertificateError(
+            f"reading the authority's {path}: {error.strerror}", "run this as the user that the authority belongs to"
         ) from error
     except (ValueError, TypeError) as error:
         raise CertificateError(f"reading the authority's {path}: it is not what certs init makes") from error

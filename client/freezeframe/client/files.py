@@ -37,7 +37,9 @@ def load(path: str) -> Opened:
         with open(path, "rb") as source:
             data = _read(source)
     except OSError as error:
-        raise NotASnapshotError(f"opening {path}: {error.strerror}") from error
+        raise NotASnapshotError(
+            f"opening {path}: {error.strerror}", "give the path of a file that snap wrote and that you may read"
+        ) from error
     return parse(data, path)
 
 

@@ -32,9 +32,12 @@ class OwnersMap:
             key = bytes.fromhex(content["key"])
             tokens = {str(token): str(value) for token, value in content["tokens"].items()}
         except OSError as error:
-            raise RedactMapError(f"reading {path}: {error.strerror}") from error
+            raise RedactMapError(f"reading {path}: {error.strerror}", "name another file") from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RedactMapError(f"reading {path}: it is no map of a redaction", "name another file") from error
+        if len(key) != _KEY_BYTES:
+            # With a shorter one, whoever has a report could try what its tokens stand for.
+            raise RedactMapError(f"reading {path}: its key does not have {_KEY_BYTES} bytes", "name another file")
         return cls(key=key, tokens=tokens)
 
     def save(self, path: str, tokens: Mapping[str, str]) -> str:

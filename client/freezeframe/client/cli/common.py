@@ -154,6 +154,21 @@ class OutFile(click.Path):
         return path
 
 
+def keep_input(file: str, out: str | None) -> None:
+    """Refuse to write the result over the snapshot that it is of. Raises UsageError."""
+    if out is not None and same_place(file, out):
+        raise click.UsageError(f"{out} is the snapshot itself: name another file with -o")
+
+
+def same_place(one: str, other: str) -> bool:
+    """Say whether two paths lead to one file, there or not."""
+    try:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except FileNotFoundError:
+        # The current directory is gone: nothing is read or written by a path that begins there.
+        return False
+
+
 def _complete_host(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     try:
         hosts = configuration.load(os.environ).hosts

@@ -9,8 +9,8 @@ from freezeframe.client.settings import Settings, complain, emit
 
 
 @click.command("diff")
-@click.argument("first", type=click.Path(), metavar="A")
-@click.argument("second", type=click.Path(), metavar="B")
+@click.argument("first", type=click.Path(readable=False), metavar="A")
+@click.argument("second", type=click.Path(readable=False), metavar="B")
 @budget_option
 @with_settings
 def command(settings: Settings, first: str, second: str, budget: int | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from freezeframe.client.cli.common import OutFile, with_settings
+from freezeframe.client.cli.common import OutFile, keep_input, with_settings
 from freezeframe.client.settings import Settings, complain
 
 if typing.TYPE_CHECKING:
@@ -21,7 +21,7 @@ _BINARY = ("pprof", "perfetto")
 
 
 @click.command("export")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=click.Path(readable=False))
 @click.option("--to", "form", type=click.Choice(FORMATS), required=True, help="Format.")
 @click.option(
     "--of",
@@ -46,6 +46,7 @@ def command(settings: Settings, file: str, form: str, subject: str | None, out: 
         raise click.UsageError("parquet's form is a folder of files: name it with -o")
     if form in _BINARY and out is None and sys.stdout.isatty():
         raise click.UsageError(f"{form}'s form is binary: name a file with -o, or use a pipe")
+    keep_input(file, out)
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.settings import emit_bytes  # noqa: PLC0415

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from freezeframe.client.cli.common import OutFile, with_settings
+from freezeframe.client.cli.common import OutFile, keep_input, same_place, with_settings
 from freezeframe.client.settings import Settings, complain
 
 # As `report.forms` has them, which a test checks; spelled here because that module needs protobuf.
@@ -14,7 +12,7 @@ FORMS = ("sglang", "vllm", "smg", "dynamo")
 
 
 @click.command("report")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=click.Path(readable=False))
 @click.option(
     "-o",
     "--out",
@@ -48,8 +46,9 @@ def command(
     """
     if raw and (owners_map is not None or anonymise):
         raise click.UsageError("--no-redact leaves everything in: it goes with neither --redact-map nor --anonymise")
-    if out is not None and owners_map is not None and os.path.abspath(out) == os.path.abspath(owners_map):
+    if out is not None and owners_map is not None and same_place(out, owners_map):
         raise click.UsageError(f"{out}: the map stays with you; name another file for the report")
+    keep_input(file, out)
     from importlib.metadata import version  # noqa: PLC0415 - for a bundle alone
 
     from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
@@ -72,11 +71,11 @@ def command(
     form = forms.FORMS[project] if project else forms.PLAIN
     if out is None:
         emit([issue.render(snapshots, form, remark)], utf8=True)
-    elif out.endswith((".html", ".htm")):
+    elif out.lower().endswith((".html", ".htm")):
         settings.say(files.write(page.render(snapshots, remark).encode(), out))
     else:
         data = issue.render(snapshots, form, remark).encode("utf-8", "backslashreplace")
-        if out.endswith((".tgz", ".tar.gz")):
+        if out.lower().endswith((".tgz", ".tar.gz")):
             data = bundle.pack(
                 snapshots,
                 data,

@@ -15,7 +15,7 @@ SECTIONS = (
 
 
 @click.command("show")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=click.Path(readable=False))
 @click.argument("sections", nargs=-1, type=click.Choice((*SECTIONS, "all")), metavar="[SECTION]...")
 @click.option("--why", is_flag=True, help="The chain: records, facts, rules that stand or nearly do.")
 @budget_option

@@ -21,8 +21,12 @@ class Moment(click.types.StringParamType):
         try:
             # Python 3.10 reads no Z.
             return datetime.fromisoformat(str(value).replace("Z", "+00:00")).astimezone()
-        except ValueError:
-            return datetime.now(timezone.utc) - timedelta(seconds=Duration().convert(value, param, ctx))
+        except (ValueError, OverflowError):
+            ago = timedelta(seconds=Duration().convert(value, param, ctx))
+        try:
+            return datetime.now(timezone.utc) - ago
+        except OverflowError:
+            self.fail(f"{value!r} ago was before the year 1.", param, ctx)
 
 
 @click.command("list")
@@ -60,6 +64,6 @@ def command(
     elif settings.output == "brief":
         emit(kept.brief(answer))
     elif settings.output == "markdown":
-        emit((markdown.render(kept.page(answer)),), utf8=True)
+        emit((markdown.render(kept.page(answer, wanted)),), utf8=True)
     else:
-        emit((text.render(kept.page(answer), settings.style()),))
+        emit((text.render(kept.page(answer, wanted), settings.style()),))

@@ -12,6 +12,8 @@ from freezeframe.client.render.guard import clean
 from freezeframe.client.render.values import NOTHING, enum_name
 from freezeframe.v1 import meta_pb2, service_pb2
 
+NONE_KEPT = "The agent keeps no snapshot."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -44,7 +46,7 @@ def _matches(kept: service_pb2.KeptSnapshot, wanted: Wanted) -> bool:
     meta = kept.manifest.hosts[0].meta
     try:
         taken = datetime.fromisoformat(meta.started_at.replace("Z", "+00:00")).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         taken = None
     return (
         (wanted.since is None or (taken is not None and taken >= wanted.since))
@@ -56,10 +58,11 @@ def _matches(kept: service_pb2.KeptSnapshot, wanted: Wanted) -> bool:
     )
 
 
-def page(answer: service_pb2.ListSnapshotsResponse) -> tuple[Section, ...]:
-    """Build a row per snapshot."""
+def page(answer: service_pb2.ListSnapshotsResponse, wanted: Wanted = Wanted()) -> tuple[Section, ...]:
+    """Build a row per snapshot; `wanted` is what they were chosen by."""
     if not answer.snapshots:
-        return (Section(title="", blocks=(Paragraph(text="The agent keeps no snapshot."),)),)
+        said = "None of the snapshots that the agent keeps is such a one." if wanted.something() else NONE_KEPT
+        return (Section(title="", blocks=(Paragraph(text=said),)),)
     columns = (
         Column(title="ID"),
         Column(title="TAKEN"),

@@ -136,6 +136,9 @@ def _connection(place: Tls) -> socket.socket:
     doing = f"connecting to {place.name}"
     try:
         connection = socket.create_connection((place.host, place.port), CONNECT_S)
+    except UnicodeError as error:
+        # Before anybody is asked: an empty or too long part between the dots.
+        raise NoRouteError(f"{doing}: {place.host[:80]} is no name of a host", "check the name of the host") from error
     except socket.gaierror as error:
         raise NoRouteError(f"{doing}: {place.host}: {error.strerror}", "check the name of the host") from error
     except ConnectionRefusedError as error:
