@@ -66,6 +66,8 @@ def test_an_unknown_collector_is_a_usage_error(script: Script, address: str) -> 
         (("list", "--until", "0001-01-01T00:00:00+23:59"), "is no time: give seconds, or 10m, 1h, 2d."),
         (("schedule", "add", "a"), "give exactly one of --every, --cron and --when"),
         (("schedule", "add", "a", "--every", "60", "--when", "xid"), "give exactly one of --every, --cron and --when"),
+        (("schedule", "add", "a", "--every", "0"), "--every takes a second or more"),
+        (("schedule", "add", "a", "--when", ""), "give exactly one of --every, --cron and --when"),
         (("schedule", "add", "a", "--every", "soon"), "'soon' is no time: give seconds, or 10m, 1h, 2d."),
         (("snap", "--note", "\udcff"), "'\\udcff' is not UTF-8"),
         (("snap", "--client", "\udcff"), "'\\udcff' is not UTF-8"),

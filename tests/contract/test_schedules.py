@@ -72,7 +72,7 @@ async def test_a_trigger_is_added_listed_and_removed(agent: RunningAgent) -> Non
             "name '/etc/x' must be up to 64 letters, digits, dots, dashes or underscores",
         ),
         ({"name": "a", "interval_s": 60, "cron": "* * * * *"}, "exactly one of every, cron and when is needed"),
-        ({"name": "a", "cron": "every day"}, "cron 'every day': it has 2 fields, not 5"),
+        ({"name": "a", "cron": "every day"}, "cron 'every day': it does not have five fields"),
         (
             {"name": "a", "interval_s": 60, "capture": service_pb2.CaptureRequest(pids=[1])},
             "a schedule captures the serving path: it takes no pid, client, profile or seizing",

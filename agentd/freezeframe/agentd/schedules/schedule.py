@@ -57,7 +57,7 @@ def problem(schedule: Schedule) -> str:
             "exactly one of every, cron and when is needed",
         ),
         (len(schedule.cron) <= _LONGEST_CRON, f"cron must have at most {_LONGEST_CRON} characters"),
-        (not out_of_range, f"{''.join(out_of_range[:1])} must be a number from 0 to {_LONGEST_S:g}"),
+        (not out_of_range, f"{''.join(out_of_range[:1])} must be a number from 0 to {_LONGEST_S:.0f}"),
         (not schedule.every_s or schedule.every_s >= 1, "every_s must be 1 or more"),
         (not schedule.every_s or schedule.jitter_s < schedule.every_s, "jitter_s must be less than every_s"),
         (schedule.deadline_s > schedule.window_s, "deadline_s must be more than window_s"),

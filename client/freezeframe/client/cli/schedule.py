@@ -66,8 +66,10 @@ def add(
     trust_owner: bool,
 ) -> None:
     """Add the schedule NAME, or replace it (role admin). Exactly one of --every, --cron and --when says when."""
-    if sum(given is not None for given in (every, cron, when)) != 1:
+    if sum(given is not None for given in (every, cron, when)) != 1 or "" in (cron, when):
         raise click.UsageError("give exactly one of --every, --cron and --when")
+    if every is not None and every < 1:
+        raise click.UsageError("--every takes a second or more")
     from freezeframe.client import agents  # noqa: PLC0415 - grpc costs start-up time
     from freezeframe.v1 import service_pb2  # noqa: PLC0415
 
