@@ -162,6 +162,13 @@ def test_hosts_with_the_same_pids_stay_apart_and_one_look_takes_the_whole_captur
         assert processor.query("SELECT count(*) AS n FROM process WHERE name = 'sglang::scheduler'") == [(2,)]
 
 
+def test_packets_written_by_the_thousand_are_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = perfetto.render([snapshot(), snapshot(host="gpu-08")])
+    for at_once in (1, 7):
+        monkeypatch.setattr(perfetto, "_AT_ONCE", at_once)
+        assert perfetto.render([snapshot(), snapshot(host="gpu-08")]) == whole
+
+
 def test_hostile_text_is_escaped() -> None:
     hostile = snapshot()
     hostile.processes[0].title = "a\x1b[2J\nb"
