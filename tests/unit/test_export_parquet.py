@@ -131,6 +131,11 @@ def test_a_hostile_identity_names_a_plain_file(tmp_path: Path, identity: str) ->
     assert [tmp_path / "threads" / name] == list(tmp_path.glob("threads/**/*.parquet"))
 
 
+def test_hosts_of_one_file_with_one_name_keep_a_file_each() -> None:
+    names = [name for name, _ in parquet.render([snapshot_pb2.Snapshot()] * 3) if name.startswith("gpus/")]
+    assert names == ["gpus/snapshot.parquet", "gpus/snapshot-2.parquet", "gpus/snapshot-3.parquet"]
+
+
 def test_text_from_a_target_is_escaped(tmp_path: Path) -> None:
     hostile = snapshot()
     hostile.processes[0].title = "a\x1b[2Jb"

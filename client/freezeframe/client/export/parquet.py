@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,9 +55,14 @@ class _Field:
 
 def render(snapshots: Sequence[snapshot_pb2.Snapshot]) -> Iterator[tuple[str, bytes]]:
     """Give path and content of each file; an empty table has its file too, so that its folder can be read."""
+    taken: Counter[str] = Counter()
     for snapshot in snapshots:
+        own = _file_name(snapshot)
+        taken[own] += 1
+        # Hosts of one file that call themselves the same must not replace each other.
+        own += f"-{taken[own]}" if taken[own] > 1 else ""
         for name, (columns, rows) in TABLES.items():
-            yield f"{name}/{_file_name(snapshot)}.parquet", _write(snapshot, columns, rows(_Host(snapshot)))
+            yield f"{name}/{own}.parquet", _write(snapshot, columns, rows(_Host(snapshot)))
 
 
 class _Host:
