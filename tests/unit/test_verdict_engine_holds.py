@@ -42,6 +42,17 @@ def test_read_and_not_worked_on():
     assert {r.hop for r in verdict.ruled_out} == {"client", "router", "scheduler"}
 
 
+@pytest.mark.parametrize(("product", "code"), [("sglang", Code.ENGINE_HANDOFF), ("vllm", Code.UNDETERMINED)])
+def test_a_core_of_vllm_that_rests_may_be_paused_and_keep_them(product, code):
+    """It tells its numbers with what it computed, so 0 may be of before; SGLang keeps them in its HTTP process."""
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine(product=product)
+    scene.owed(harness, router, 30, age_ms=12_000)
+    scene.owed(router, engine, 30, age_ms=12_000)
+    scene.gauges(engine)
+    assert scene.verdict().code is code
+
+
 def test_silent_decode_of_a_pair_while_prefill_waits_for_it():
     scene, router, prefill, decode = pair()
     scene.owed(router, prefill, 30, age_ms=3_000)

@@ -6,7 +6,7 @@ scheduler's queues are not the place (it sleeps its idle sleep, or they say 0, o
 not work on them: its scheduler rested at both looks and its numbers are known, or told its numbers since they came and
 they are older than any prefill (LONG_MS); of an engine without a scheduler process the latter alone. A scheduler that
 is not seen to rest, and last told its numbers, with their time, before the requests came or nobody knows when, takes
-the proof away: it may be in a batch that does not end.
+the proof away: it may be in a batch that does not end. So does one of vLLM that rests, whose numbers have no time.
 
 Of a disaggregated pair the other leg decides:
 - prefill answered, decode owes: decode holds;
@@ -74,7 +74,7 @@ def keeps(facts: Facts, engine: Engine, code: Verdict.Code) -> Verdict | None:
     if not all(loop_lives(facts, pid) for pid in holders):
         return None
     gauges = engine.gauges
-    if _silent_since(engine, age) or not _queues_clear(engine) or not _numbers_asked(facts, engine):
+    if _silent_since(facts, engine, age) or not _queues_clear(engine) or not _numbers_asked(facts, engine):
         return None
     partner = _partner(facts, engine, waiting)
     if partner is None:
@@ -127,15 +127,18 @@ def _counted(engine: Engine, seen: int) -> int:
     return seen if engine.gauges.http_active is None else min(seen, round(engine.gauges.http_active))
 
 
-def _silent_since(engine: Engine, age_ms: float | None) -> bool:
-    """Whether its scheduler may have told nothing since these requests came: it may have stopped reading since."""
+def _silent_since(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
+    """Whether its scheduler may have told nothing since these requests came: it may have stopped reading since.
+
+    One of vLLM tells its numbers with what it computed, and rests too while it is paused and keeps what came.
+    """
     if engine.asleep or not engine.scheduler_pids or engine.gauges.tokens_delta:
         return False
     # A scheduler that is seen to rest may have nothing new to tell: only its load snapshot is written all the same.
     rests = engine.busy is False
     told = engine.gauges.told_age_ms if rests else engine.gauges.age_ms
     if told is None:
-        return not rests
+        return not rests or any(facts.processes[pid].product == "vllm" for pid in engine.scheduler_pids)
     return age_ms is not None and told > age_ms
 
 
