@@ -38,6 +38,14 @@ def test_near_miss_it_rested_in_between_and_needs_no_more():
         assert scene.verdict().code is code
 
 
+def test_lookalike_a_busy_host_while_another_process_of_the_path_is_stopped():
+    scene, _, engine = starving()
+    pressed(scene, 97)
+    scene.state(engine.detokenizer, "T")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.PROCESS_STOPPED, (engine.detokenizer,))
+
+
 def test_throttled_cgroup():
     scene, _, engine = starving()
     throttle = Throttle(cgroup="/pod", pids=(engine.scheduler,), throttled_periods_delta=10, periods_delta=10)

@@ -9,7 +9,8 @@ is itself held back, since one that rests is not runnable:
   holds back all of its cgroup, so all its processes of the path are named;
 - memory: a process of the path was killed for memory in this window or is named by the kernel's log after the oldest
   stuck request began, or all tasks stalled for memory for half of the window.
-MEDIUM: starvation slows, and another cause may sit behind it.
+MEDIUM: starvation slows, and another cause may sit behind it. Where a process of the path is stopped or has ended, a
+lack of CPU is no finding: a host is busy while others wait for it.
 
 A busy host, a high load, and pressure while requests move are no proof. A full disk alone is none either: it is said
 as evidence only.
@@ -34,6 +35,8 @@ _GROUPS = 3
 _CPU_SOME, _THROTTLED, _MEMORY_FULL = 80.0, 0.8, 50.0
 # Share of the window in which a thread was ready to run and had no CPU.
 _DELAYED = 0.6
+# Stopped; ended.
+_STILL = frozenset("TZX")
 # Below this a file system is full, bytes.
 _FULL = 1 << 20
 
@@ -51,7 +54,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         if (waiting_for(facts, p) and _cpu(facts, host, p))
         or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
     ]
-    if held:
+    # What a process holds that is stopped or has ended waits for no CPU.
+    if held and not any(p.frozen or p.exited or p.state in _STILL for p in on_path):
         proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(facts, host, p)))
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
