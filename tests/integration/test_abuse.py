@@ -207,10 +207,11 @@ async def test_abuse_leaves_an_agent_that_works_and_is_no_larger(
 
     for malformed in (True, False):
         codes = await requests(served, 1000, malformed=malformed)
-        # Over TLS most of them come too fast for one certificate.
-        assert set(codes) <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+        # Over TLS most of them come too fast for one certificate, and the first before the silent ones have gone.
+        assert set(codes) <= {grpc.StatusCode.INVALID_ARGUMENT, *BUSY}
         assert codes.total() == 1000
-        assert codes[grpc.StatusCode.INVALID_ARGUMENT] > 200
+        # As many as the rate lets through, however fast this machine is.
+        assert codes[grpc.StatusCode.INVALID_ARGUMENT] >= 20
         took["malformed" if malformed else "invalid"] = await served.works()
 
     ends = await crowd(served, 32)

@@ -186,7 +186,7 @@ def test_what_moved_between_the_looks(server: Server) -> None:
             client.sendall(b"r" * 17)
             time.sleep(0.05)
 
-        report = look(server.process.pid, window_ms=500.0, clock=Clock(sleep=second_request))
+        report = look(server.process.pid, window_ms=500.0, clock=Clock(sleep=second_request, monotonic=lambda: 7.0))
         (inner,) = [one for one in tcp(report) if one.local == f"127.0.0.1:{server.port}" and one.remote]
         assert (inner.bytes_in, inner.bytes_in_delta, inner.bytes_out_delta) == (28.0, 17.0, 0.0)
         assert (inner.recv_queue, inner.recv_queue_after, inner.lasting) == (0.0, 17.0, True)
