@@ -27,6 +27,20 @@ def test_streaming_is_not_stuck():
     assert verdict.summary == "30 requests in flight, bytes flow to 28 connections."
 
 
+def test_answers_of_which_none_comes_from_an_engine_tell_nothing():
+    """A router that refuses each request at once moves as many bytes as one that serves them."""
+    scene = Scene()
+    harness, router, engine = scene.client(), scene.router(), scene.engine()
+    scene.served(harness, router, 28)
+    scene.owed(harness, router, 2, age_ms=50)
+    scene.idle(router, engine, 3)
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.UNDETERMINED, ())
+    assert verdict.summary.startswith("Clients get answers, and none comes from an engine")
+    scene.served(router, engine)
+    assert scene.verdict().code is Code.NOT_STUCK
+
+
 def test_a_queue_that_moves_is_not_stuck():
     scene = Scene()
     harness, router, engine = scene.client(), scene.router(), scene.engine()

@@ -37,6 +37,7 @@ def test_lookalike_unread_bytes_while_others_are_served():
     scene, harness, router = arriving()
     scene.unread(harness, router, 1, age_ms=4_000)
     scene.streams(harness, router, 10)
+    scene.streams(router, scene.engine(), 10)
     assert scene.verdict().code is Code.NOT_STUCK
 
 

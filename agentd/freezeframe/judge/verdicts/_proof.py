@@ -102,6 +102,14 @@ def gets_bytes(connections: Iterable[Connection]) -> bool:
     return any(c.moving for c in connections)
 
 
+def answered_by_routers(facts: Facts) -> bool:
+    """Whether clients got bytes in the window of which none can have come from an engine."""
+    answers = [c for c in facts.connections if c.moving and c.client_pid not in facts.routers]
+    return bool(answers) and all(
+        c.server_pid in facts.routers and not gets_bytes(facts.from_client(c.server_pid)) for c in answers
+    )
+
+
 def resting(facts: Facts, engine: Engine, age_ms: float | None) -> bool:
     """Whether the engine can be taken not to work on a request of this age.
 

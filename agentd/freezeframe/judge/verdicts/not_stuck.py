@@ -6,8 +6,8 @@ explains (a long prefill), and its detokenizer is seen not to be what keeps thei
 last look, and bytes went to clients while tokens were counted.
 With one look movement cannot be seen: LOW, and only when no request is older than STUCK_MS.
 
-It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen,
-and by answers that a client does not take.
+It says nothing of an answer that stalled among many that move. Blocked by sockets that were not seen, by answers that a
+client does not take, and where all that moves is what a router says by itself: that may be one refusal after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Client, Engine, Facts
 from freezeframe.judge.correlate.thresholds import BUSY, HEALTH_TOKENS, LONG_MS
 from freezeframe.judge.model import Confidence, Verdict
-from freezeframe.judge.verdicts._proof import gets_bytes, stuck
+from freezeframe.judge.verdicts._proof import answered_by_routers, gets_bytes, stuck
 from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, seconds, socket_refs
 
@@ -31,6 +31,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:  # noqa: PLR0911
     if not (flying or _served(facts, moving)) or any(
         c.untaken for c in facts.connections if c.client_pid not in facts.routers
     ):
+        return ()
+    if answered_by_routers(facts):
         return ()
     age = max((c.oldest_age_ms for c in facts.clients if c.oldest_age_ms is not None), default=None)
     waits = [client for client in facts.clients if client.stuck]

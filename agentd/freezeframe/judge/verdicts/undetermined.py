@@ -10,7 +10,7 @@ import shlex
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Outcome, Process, Verdict
-from freezeframe.judge.verdicts._proof import stalled, stuck
+from freezeframe.judge.verdicts._proof import answered_by_routers, stalled, stuck
 from freezeframe.judge.verdicts._steps import step
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
@@ -36,6 +36,9 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
             f"No answer is owed, but {count(quiet, 'connection')} to engines are open and quiet for too long to be idle"
         )
         return (_verdict(f"{text}: answers may have stalled.", facts),)
+    if answered_by_routers(facts):
+        text = "Clients get answers, and none comes from an engine: the router may refuse all, or answer by itself."
+        return (_verdict(text, facts),)
     return (_verdict("No request of a client is owed, but not all that was seen is at rest.", facts),)
 
 
