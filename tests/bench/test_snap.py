@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.bed.bed import Bed
-from tests.bench.gdb import GDB
+from tests.bench.gdb import stacks_ms
 from tests.bench.results import record
 from tests.bench.stops import Event, stop_meter
 from tests.support.command import freezeframe
@@ -93,14 +93,7 @@ def test_snap_has_stacks_and_tasks_in_a_tenth_of_what_gdb_takes_for_the_stacks(t
             pids &= {thread["pid"] for thread in snapshot["native_threads"] if thread["frames"]}
             assert pids & {task["pid"] for task in snapshot["asyncio_tasks"]}
         assert {bed.pids.router, *(engine.http for engine in bed.pids.engines.values())} <= pids
-        gdb = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            for pid in pids:
-                subprocess.run(
-                    [*GDB, str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=60
-                )
-            gdb.append(1000.0 * (time.perf_counter() - begin))
+        gdb = [stacks_ms(pids) for _ in range(3)]
     ours, theirs = statistics.median(snaps), statistics.median(gdb)
     record(
         "snap --window 0 with native stacks and asyncio tasks", f"{ours:.0f} ms", "<= 1000 ms, gdb 10 times",

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engines.products import PRODUCTS
 from tests.engines.results import Outcome, Results
-from tests.engines.stack import RealStack, running
+from tests.engines.stack import CLIENTS, RealStack, running
 from tests.engines.wedges import WEDGES, Wedge
 from tests.support.command import snap
 from tests.support.daemon import Daemon, running_daemon
@@ -112,4 +112,15 @@ def test_real_engine(name: str, wedge: Wedge, stacks: Stacks, agent: Daemon, res
     (tmp_path / "snapshot.json").write_text(json.dumps(snapshot))
     results.add(outcome)
     print(outcome.row(), verdict["summary"], sep="\n")
+    if wedge.waits_in is not None:
+        part, function = wedge.waits_in
+        served = {
+            task["request_ref"]
+            for task in snapshot["asyncio_tasks"]
+            if task["pid"] == stack.parts[part] and function in (frame["function"] for frame in task["frames"])
+        }
+        assert len(served - {""}) == CLIENTS, "tasks, each with its request"
+        begin, end = f"{CLIENTS} requests of these are in asyncio tasks of ", f", all of them waiting in {function} ("
+        lines = [line["text"] for line in verdict["evidence"]]
+        assert any(line.startswith(begin) and end in line for line in lines), lines
     assert not outcome.wrong, f"{outcome.row()}\n{verdict['summary']}"

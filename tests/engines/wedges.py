@@ -40,6 +40,8 @@ class Wedge:
     spoils: tuple[str, ...] = ()
     """Programs that have to be started again after it."""
     pair: bool = False
+    waits_in: tuple[str, str] | None = None
+    """The HTTP process and the function in which its tasks wait for an answer, one for each client."""
 
 
 @contextlib.contextmanager
@@ -127,8 +129,13 @@ WEDGES = (
     Wedge(name="none", products=BOTH, strike=none, code="NOT_STUCK", hangs=False),
     Wedge(name="idle", products=BOTH, strike=idle, code="IDLE", hangs=False),
     Wedge(
-        name="scheduler stopped", products=BOTH, strike=partial(stopped, "engine.scheduler"),
+        name="scheduler stopped", products=("vllm",), strike=partial(stopped, "engine.scheduler"),
+        code="PROCESS_STOPPED", holders=("engine.scheduler",), waits_in=("engine.http", "RequestOutputCollector.get"),
+    ),
+    Wedge(
+        name="scheduler stopped", products=("sglang",), strike=partial(stopped, "engine.scheduler"),
         code="PROCESS_STOPPED", holders=("engine.scheduler",),
+        waits_in=("engine.http", "TokenizerManager._stream_one_response"),
     ),
     Wedge(
         name="worker stopped", products=("vllm",), strike=partial(stopped, "engine.worker"),

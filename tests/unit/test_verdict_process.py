@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from freezeframe.judge.model import Confidence, Lock, Outcome, Process, Verdict, Waiter
+from freezeframe.judge.model import AsyncioTask, Confidence, Lock, Outcome, Process, Verdict, Waiter
+from freezeframe.judge.model.stacks import Frame
 from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Engine, Scene
 
@@ -51,6 +52,24 @@ def test_stopped_scheduler():
     scene.state(engine.scheduler, "T")
     verdict = scene.verdict()
     assert (verdict.code, verdict.hop, verdict.explains) == (Code.PROCESS_STOPPED, "scheduler", 30)
+
+
+def test_the_tasks_that_wait_for_a_stopped_scheduler_are_counted():
+    scene, _, _, engine = stuck()
+    scene.state(engine.scheduler, "T")
+    snapshot = scene.snapshot()
+    waits = Frame(function="TokenizerManager._stream_one_response", file="sglang/tokenizer_manager.py", line=612)
+    tasks = tuple(
+        AsyncioTask(pid=engine.http, address=f"{socket.fd:x}", fd=socket.fd, state="waiting", frames=(waits,))
+        for socket in snapshot.sockets
+        if socket.pid == engine.http and socket.accepted
+    )
+    verdict = conclude(replace(snapshot, asyncio_tasks=tasks)).verdict
+    assert verdict.evidence[-1].text == (
+        f"30 requests of these are in asyncio tasks of python (pid {engine.http}), all of them waiting in "
+        "TokenizerManager._stream_one_response (sglang/tokenizer_manager.py:612)"
+    )
+    assert verdict.evidence[-1].ref.startswith("asyncio_tasks[0] asyncio_tasks[1] ")
 
 
 def test_frozen_cgroup():

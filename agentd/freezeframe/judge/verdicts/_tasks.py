@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.tasks import gathered, innermost
 from freezeframe.judge.model import Evidence
-from freezeframe.judge.verdicts._words import count, evidence
+from freezeframe.judge.verdicts._words import count, evidence, process
 
-# References that one line of evidence carries.
-_REFS = 50
+# Processes that it names: an engine may have many tokenizer workers.
+_NAMED = 3
 
 
 def tasks_of(facts: Facts, waiting: Sequence[Connection]) -> tuple[Evidence, ...]:
@@ -30,5 +30,7 @@ def tasks_of(facts: Facts, waiting: Sequence[Connection]) -> tuple[Evidence, ...
     there = "all of them" if number == len(serving) else f"{number} of them"
     verb = "is" if served == 1 else "are"
     place_name = f"{frame.function} ({frame.file}:{frame.line})"
-    text = f"{count(served, 'request')} of these {verb} in its asyncio tasks, {there} waiting in {place_name}"
-    return (evidence(text, *(f"asyncio_tasks[{index}]" for index, _ in serving[:_REFS])),)
+    pids = sorted({task.pid for _, task in serving})
+    whose = ", ".join(process(facts, pid) for pid in pids[:_NAMED]) + (", ..." if len(pids) > _NAMED else "")
+    text = f"{count(served, 'request')} of these {verb} in asyncio tasks of {whose}, {there} waiting in {place_name}"
+    return (evidence(text, *(f"asyncio_tasks[{index}]" for index, _ in serving)),)
