@@ -17,18 +17,18 @@ import pytest
 
 from tests.bed.fronts import NGINX, NginxBed
 from tests.bed.stack import PROGRAMS
+from tests.kernel.test_recorder import armed_agent
 from tests.support.command import snap
-from tests.support.daemon import running_daemon
 
-pytestmark = [pytest.mark.needs("root", "e2e"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("root", "kernel", "e2e"), pytest.mark.timeout(300)]
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="no nginx here")
 
 # Where other beds run on this machine at the same time: look at one's own processes only.
 ALONE = not os.environ.get("FREEZEFRAME_SHARED_MACHINE")
 WINDOW_S, DEADLINE_S = 10, 20
 LONG = ("--window", str(WINDOW_S), "--deadline", str(DEADLINE_S))
-# Of streaming before the capture: none of them is at its start then.
-BEFORE_S = 5
+# Of streaming before the capture: none of them is at its start then, and its history has seen them for long enough.
+BEFORE_S = 12
 STREAMS = {"fast": 12, "proxied": 4, "slow": 1}
 
 
@@ -87,7 +87,7 @@ def counting(bed: NginxBed) -> Iterator[dict[str, Counting]]:
 
 @needs_nginx
 def test_shares_are_those_that_the_clients_counted(tmp_path: Path) -> None:
-    with running_daemon() as agent, NginxBed.start(wedge="idle") as bed:
+    with armed_agent() as agent, NginxBed.start(wedge="idle") as bed:
         assert isinstance(bed, NginxBed)
         bed.wait_wedged()
         with counting(bed) as clients:
@@ -101,6 +101,12 @@ def test_shares_are_those_that_the_clients_counted(tmp_path: Path) -> None:
         of_edges = {name: edges[client.process.pid]["bytes_down_delta"] for name, client in clients.items()}
         assert shares(shown) == pytest.approx(shares(own), rel=0.05)
         assert shares(of_edges) == pytest.approx(shares(own), rel=0.05)
+        for name, client in clients.items():
+            # Tokens are those of the ten seconds before the history was read, at the first look.
+            counted = client.rate("tokens", begin - WINDOW_S, begin)
+            shown_tokens, error = (rows[name][what] for what in ("tokens_per_s", "tokens_per_s_error"))
+            # An error that could hide anything would say nothing.
+            assert abs(shown_tokens - counted) <= error <= 0.5 * counted, (name, counted, shown_tokens, error)
         assert rows["proxied"]["talks_to"] == ["proxy"]
         assert {name: row["requests_in_flight"] for name, row in rows.items()} == STREAMS
 
