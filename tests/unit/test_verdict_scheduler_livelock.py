@@ -55,6 +55,12 @@ def test_on_a_busy_host_it_waits_for_a_core_and_never_sleeps():
     assert livelocked(cpu_ms=300)[0].verdict().code is Code.SCHEDULER_LIVELOCK
 
 
+def test_a_request_that_came_since_waits_for_the_same():
+    scene, engine = livelocked(waiting=31)
+    scene.owed(scene.client("probe.py"), engine, 1, age_ms=4_000)
+    assert (scene.verdict().code, scene.verdict().explains) == (Code.SCHEDULER_LIVELOCK, 31)
+
+
 @pytest.mark.parametrize("frames", [IDLE, ROUND, BATCH], ids=["idle", "passes-by", "prefill"])
 def test_lookalike_it_is_elsewhere(frames: object):
     assert Code.SCHEDULER_LIVELOCK not in codes(livelocked(frames)[0])

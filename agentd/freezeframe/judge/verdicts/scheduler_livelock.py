@@ -38,7 +38,8 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 def _engine(facts: Facts, engine: Engine) -> Verdict | None:
     gauges = engine.gauges
     served = facts.to_server(*engine.http_pids)
-    owed = [c for c in stuck(served) if c.age_ms is not None and c.age_ms >= LONG_MS]
+    waiting = stuck(served)
+    owed = [c for c in waiting if c.age_ms is not None and c.age_ms >= LONG_MS]
     if gauges.waiting is None or gauges.running is None or not keeps_waiting(engine, owed):
         return None
     spinning = [p for pid in engine.scheduler_pids if _goes_round(facts, p := facts.processes[pid])]
@@ -74,7 +75,8 @@ def _engine(facts: Facts, engine: Engine) -> Verdict | None:
             ),
             known("a scheduler that goes round without admitting: process R at 100 %, GPU idle, HTTP fine"),
         ),
-        explains=min(round(gauges.waiting), len(owed)),
+        # Those that came since wait for the same.
+        explains=min(round(gauges.waiting), len(waiting)),
     )
 
 
