@@ -388,6 +388,24 @@ def test_a_front_of_its_own_process_serves_until_it_is_told_to_stop(tmp_path: Pa
     assert len(list((tmp_path / "state" / "snapshots").iterdir())) == 1
 
 
+def test_calls_have_a_file_of_their_own_where_one_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(f'[audit]\nfile = "{tmp_path}/audit.log"')
+    child = start_front(tmp_path, "--config", str(tmp_path / "c.toml"))
+    assert child.stdout is not None
+    assert [child.stdout.readline(), child.stdout.readline()] == ["bound\n", "ready\n"]
+    with grpc.insecure_channel(f"unix:{tmp_path}/run/view.sock") as channel:
+        CaptureServiceStub(channel).ListSnapshots(service_pb2.ListSnapshotsRequest(), timeout=30)
+        with pytest.raises(grpc.RpcError):
+            CaptureServiceStub(channel).DeleteSnapshot(service_pb2.DeleteSnapshotRequest(snapshot_id="x"), timeout=30)
+    child.terminate()
+    _, log = child.communicate(timeout=30)
+    assert [json.loads(line)["event"] for line in log.splitlines()] == ["serving", "stopping"]
+    lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [(line["rpc"], line["outcome"]) for line in lines] == [
+        ("ListSnapshots", "OK"), ("DeleteSnapshot", "PERMISSION_DENIED"),
+    ]  # fmt: skip
+
+
 def test_a_front_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "admin.sock").write_text("x")

@@ -29,6 +29,10 @@ def test_a_current_directory_that_is_gone_is_named(
         (f'runtime_dir = "/run/{"x" * 100}"', "is too long for a socket (107 bytes)"),
         ('[groups]\nview = "99999999999999999999"', "there is no group '99999999999999999999' for"),
         ('[groups]\nadmin = "nobody-has-this"', "there is no group 'nobody-has-this' for /run/freezeframe/admin.sock"),
+        (
+            '[audit]\nfile = "/nowhere/audit.log"',
+            "looking at audit.file, /nowhere/audit.log: its directory is not there",
+        ),
     ],
 )
 @pytest.mark.parametrize("option", [["--check-config"], []])

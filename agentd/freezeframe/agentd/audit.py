@@ -1,4 +1,4 @@
-"""One line per call, refused ones too: who, what, targets, outcome, bytes, milliseconds.
+"""One line per call, refused ones too: who, what, targets, outcome, bytes, milliseconds; in the log, or in a file.
 
 "Who" is the role of the unix socket that the call came through: the kernel let the caller open it because of its group.
 grpcio does not tell the caller's uid or pid, so none is claimed. From another host it is the name in the certificate,

@@ -13,6 +13,9 @@ max_window_s = 30
 [copy]                                # of every kept snapshot; pip install 'freezeframe[copy]'
 to = "s3://bucket/prefix"             # credentials: AWS_ACCESS_KEY_ID ... in the environment, or the instance's role
 
+[audit]                               # one line per call; without it they are among the log lines
+file = "/var/lib/freezeframe/audit.log"
+
 [[schedules]]                         # captures that happen by themselves
 name = "stuck"
 when = "stuck-for=30s"                # or every_s = 3600, or cron = "0 3 * * *"
@@ -58,6 +61,8 @@ else:
 DEFAULT_PATH = "/etc/freezeframe/agentd.toml"
 _LAST_PORT = 65535
 _HOOK_S = 60.0
+# A line of the audit has a few kilobytes at most.
+_SMALLEST_AUDIT, _MOST_AUDITS = 64 * 1024, 1000
 # TOML's own bound.
 _LARGEST = 2**63 - 1
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -160,6 +165,18 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditLog:
+    """One line per call, refused ones too, in a file of its own. A file that was renamed is opened anew."""
+
+    # In a directory that the agent's user may write in; empty = the lines are among those of the log.
+    file: str = ""
+    # It is rotated before it grows larger.
+    max_bytes: int = 16 * 1024 * 1024
+    # So many rotated ones are kept: FILE.1 is the newest.
+    keep: int = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOverride:
     """A role for the processes that match all of what is given."""
 
@@ -188,6 +205,7 @@ class Config:
     copy: Copy = Copy()
     recorder: Recorder = Recorder()
     remote: Remote = Remote()
+    audit: AuditLog = AuditLog()
     roles: tuple[RoleOverride, ...] = ()
     # Captures that happen by themselves; `freezeframe schedule add` adds more, kept in the state directory.
     schedules: tuple[Schedule, ...] = ()
@@ -317,6 +335,9 @@ def _check(config: Config, source: str) -> None:
     require(served, "copy.endpoint", "https://HOST:PORT or http://HOST:PORT")
     require(config.remote.max_connections >= 4, "remote.max_connections", "4 or more")  # noqa: PLR2004 - a quarter is 1
     require(0 < config.remote.handshake_s <= 60, "remote.handshake_s", "more than 0 and at most 60")  # noqa: PLR2004
+    require(config.audit.file.startswith("/") or not config.audit.file, "audit.file", "an absolute path")
+    require(config.audit.max_bytes >= _SMALLEST_AUDIT, "audit.max_bytes", f"{_SMALLEST_AUDIT} or more")
+    require(1 <= config.audit.keep <= _MOST_AUDITS, "audit.keep", f"a whole number from 1 to {_MOST_AUDITS}")
     roles = [role.name.lower().replace("_", "-") for role in Process.Role if role.value]
     for index, override in enumerate(config.roles):
         require(override.role in roles, f"roles[{index}].role", f"one of {', '.join(roles)}")

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from freezeframe.agentd import certs_command, logs, privileges, remote, sockets, supervisor, tls
+from freezeframe.agentd import audit_file, certs_command, logs, privileges, remote, sockets, supervisor, tls
 from freezeframe.agentd import config as configuration
 from freezeframe.agentd.config import Config, Remote
 from freezeframe.agentd.errors import StartError
@@ -47,6 +47,8 @@ def command(
         check(config)
         if not once:
             check_remote(config.remote, insecure=insecure)
+            if config.audit.file:
+                audit_file.check(config.audit)
         if check_config:
             tell(configuration.show(config).rstrip())
         else:

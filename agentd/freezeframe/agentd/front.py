@@ -25,11 +25,12 @@ from grpc_reflection.v1alpha import reflection
 
 from freezeframe.agentd import logs, remote, sockets
 from freezeframe.agentd.audit import Audit
+from freezeframe.agentd.audit_file import AuditFile
 from freezeframe.agentd.callers import Callers, of_socket
 from freezeframe.agentd.config import Config, in_force
 from freezeframe.agentd.errors import StartError
 from freezeframe.agentd.guard import Guard
-from freezeframe.agentd.logs import Logger
+from freezeframe.agentd.logs import Logger, LogWriter
 from freezeframe.agentd.remote import Listener
 from freezeframe.agentd.roles import SERVICE, Role
 from freezeframe.agentd.service import CaptureServicer, Parts
@@ -158,10 +159,11 @@ async def _stop(
 
 
 def main(compose: Compose, argv: Sequence[str] | None = None, *, listens: bool = True) -> int:
-    """Run the front until SIGTERM or SIGINT; gives the exit code. Without `listens` it serves this host alone.
+    """Run the front until SIGTERM or SIGINT; gives the exit code.
 
-    `compose` makes engine, store and captures from the configuration and the descriptor to the launcher. Leave the
-    process with os._exit afterwards: a store thread that a dead disk holds would keep it.
+    Without `listens` it serves this host alone, and writes no file of the daemon's. `compose` makes engine, store and
+    captures from the configuration and the descriptor to the launcher. Leave the process with os._exit afterwards: a
+    store thread that a dead disk holds would keep it.
     """
     parser = argparse.ArgumentParser(prog="freezeframe-agentd front")
     parser.add_argument("--control-fd", type=int)
@@ -176,9 +178,12 @@ def main(compose: Compose, argv: Sequence[str] | None = None, *, listens: bool =
         print(f"{error.detail}\n{error.hint}".strip(), file=sys.stderr)  # noqa: T201 - no log yet
         return 1
     logger, writer = logs.start(config.log_level)
-    # Calls are written whatever the level is.
-    audit = Audit(logs.make_logger(writer, terminal=False))
+    calls = writer
     try:
+        if config.audit.file and listens:
+            calls = LogWriter(AuditFile(config.audit, writer, logger))
+        # Calls are written whatever the level is.
+        audit = Audit(logs.make_logger(calls, terminal=False))
         listener = make_listener(config, audit, logger, insecure=arguments.insecure) if listens else None
         asyncio.run(
             _run(config, compose(config, arguments.control_fd, logger, audit, listener), logger, audit, listener)
@@ -190,6 +195,7 @@ def main(compose: Compose, argv: Sequence[str] | None = None, *, listens: bool =
         logger.exception("the front failed")
         return 1
     finally:
+        calls.drain(1.0)
         writer.drain(1.0)
     return 0
 

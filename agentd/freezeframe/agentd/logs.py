@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, MutableMapping
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
@@ -26,10 +26,20 @@ _QUEUE_LINES = 10_000
 _TEXT_BYTES = 4096
 
 
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> int:
+        """Take a line."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
+
+
 class LogWriter:
     """Text stream whose writes never block: a thread does them."""
 
-    def __init__(self, stream: TextIO, queue_lines: int = _QUEUE_LINES) -> None:
+    def __init__(self, stream: Stream, queue_lines: int = _QUEUE_LINES) -> None:
         """Write to `stream`."""
         self._stream = stream
         self._queue: queue.Queue[str] = queue.Queue(queue_lines)
