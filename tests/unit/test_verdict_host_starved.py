@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from freezeframe.judge.model import Endpoint, KernelEvent, Pressure, Throttle, Verdict
+from freezeframe.judge.model import Endpoint, KernelEvent, Pressure, Process, Throttle, Verdict
 from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Engine, Scene
 
@@ -44,6 +44,55 @@ def test_lookalike_a_busy_host_while_another_process_of_the_path_is_stopped():
     scene.state(engine.detokenizer, "T")
     verdict = scene.verdict()
     assert (verdict.code, verdict.holder_pids) == (Code.PROCESS_STOPPED, (engine.detokenizer,))
+
+
+def test_a_zombie_that_was_left_over_has_nothing_to_do_with_it():
+    scene, _, engine = starving()
+    pressed(scene, 97)
+    left = scene.process(Process.Role.SCHEDULER, "sglang::scheduler", engine_pid=9_999)
+    scene.state(left, "Z")
+    verdict = scene.verdict()
+    assert (verdict.code, verdict.holder_pids) == (Code.HOST_STARVED, (engine.scheduler,))
+    # One of the window may have had what hangs.
+    scene.change(left, exited=True)
+    assert scene.verdict().code is Code.UNDETERMINED
+
+
+def test_another_engine_that_is_stopped_and_has_nothing_has_nothing_to_do_with_it():
+    scene, router, engine = starving()
+    pressed(scene, 97)
+    other = scene.engine()
+    scene.idle(router, other, 3)
+    scene.state(other.scheduler, "T")
+    findings = scene.conclude().findings
+    assert [each.code for each in findings] == [Code.HOST_STARVED, Code.PROCESS_STOPPED]
+    assert findings[0].holder_pids == (engine.scheduler,)
+
+
+def test_lookalike_a_busy_host_while_the_other_half_of_the_pair_has_ended():
+    scene = Scene()
+    harness, router = scene.client(), scene.router()
+    prefill, decode = scene.engine("prefill"), scene.engine("decode")
+    scene.owed(harness, router, 30, age_ms=5_000)
+    scene.owed(router, decode, 30, age_ms=5_000)
+    scene.state(decode.scheduler, "R", cpu_ms=12)
+    pressed(scene, 97)
+    assert scene.verdict().code is Code.HOST_STARVED
+    scene.state(prefill.http, "Z")
+    assert Code.HOST_STARVED not in {each.code for each in scene.conclude().findings}
+
+
+def test_lookalike_quiet_streams_behind_a_quota_while_their_detokenizer_is_stopped():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine()
+    scene.idle(scene.client(), router, 30, age_ms=2_500)
+    scene.idle(router, engine, 30, age_ms=2_500)
+    scene.state(engine.http, "R", cpu_ms=2)
+    throttle = Throttle(cgroup="/pod", pids=(engine.http,), throttled_periods_delta=2, periods_delta=2)
+    scene.host = replace(scene.host, throttles=(throttle,))
+    assert scene.verdict().code is Code.HOST_STARVED
+    scene.state(engine.detokenizer, "T")
+    assert scene.verdict().code is Code.PROCESS_STOPPED
 
 
 def test_throttled_cgroup():

@@ -9,8 +9,10 @@ is itself held back, since one that rests is not runnable:
   holds back all of its cgroup, so all its processes of the path are named;
 - memory: a process of the path was killed for memory in this window or is named by the kernel's log after the oldest
   stuck request began, or all tasks stalled for memory for half of the window.
-MEDIUM: starvation slows, and another cause may sit behind it. Where a process of the path is stopped or has ended, a
-lack of CPU is no finding: a host is busy while others wait for it.
+MEDIUM: starvation slows, and another cause may sit behind it. Where a process that has to do with what hangs is stopped
+or has ended, a lack of CPU is no finding: a host is busy while others wait for it. It has to do with it where a stuck
+request or a quiet answer leads to it or its engine, where it is the other half of an engine that has stuck requests,
+and where it ended in the window, since then its connections may be gone; a zombie that was left over has not.
 
 A busy host, a high load, and pressure while requests move are no proof. A full disk alone is none either: it is said
 as evidence only.
@@ -18,11 +20,11 @@ as evidence only.
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Debt, Facts
+from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
-from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved
+from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved, stuck
 from freezeframe.judge.verdicts._steps import quota, step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
 
@@ -37,6 +39,8 @@ _CPU_SOME, _THROTTLED, _MEMORY_FULL = 80.0, 0.8, 50.0
 _DELAYED = 0.6
 # Stopped; ended.
 _STILL = frozenset("TZX")
+# Engines that work on a request together.
+_PAIR = frozenset({"prefill", "decode"})
 # Below this a file system is full, bytes.
 _FULL = 1 << 20
 
@@ -55,7 +59,7 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
     ]
     # What a process holds that is stopped or has ended waits for no CPU.
-    if held and not any(p.frozen or p.exited or p.state in _STILL for p in on_path):
+    if held and not any(_still(p) and _concerned(facts, p) for p in on_path):
         proved = tuple(e for p in held for e in (_runnable(facts, p), *_mute(facts, p), *_cpu(facts, host, p)))
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
@@ -65,6 +69,27 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     if killed:
         return (_verdict(facts, host, "memory", on_path, killed),)
     return ()
+
+
+def _still(p: Process) -> bool:
+    return p.frozen or p.exited or p.state in _STILL
+
+
+def _concerned(facts: Facts, p: Process) -> bool:
+    """Whether what hangs may hang on this process, which is stopped or has ended."""
+    if p.exited or waiting_for(facts, p) or _begun(facts, p):
+        return True
+    engine = _engine(facts, p)
+    others = (e for e in facts.engines if {e.kind, engine.kind if engine else p.disaggregation} == _PAIR)
+    if any(stuck(facts.to_server(*e.http_pids)) for e in others):
+        return True
+    # No request is known to be stuck: every connection may be what hangs.
+    served = facts.to_server(*(engine.http_pids if engine else (p.pid,)))
+    return not facts.stuck and any(not c.closed_by_client for c in served)
+
+
+def _engine(facts: Facts, p: Process) -> Engine | None:
+    return next((e for e in facts.engines if p.pid in e.pids or e.pid == p.engine_pid), None)
 
 
 def _cpu(facts: Facts, host: Host, p: Process) -> tuple[Evidence, ...]:
@@ -99,7 +124,7 @@ def _begun(facts: Facts, p: Process) -> list[Connection]:
 
     Which of the connections are streams is not known, so this counts for a process that is starved only.
     """
-    engine = next((e for e in facts.engines if p.pid in e.pids), None)
+    engine = _engine(facts, p)
     if engine is None or not has_work(engine):
         return []
     served = facts.to_server(*engine.http_pids)
