@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION
-from freezeframe.judge.model import Confidence, Endpoint, Process, Verdict
+from freezeframe.judge.model import AsyncioTask, Confidence, Endpoint, Process, Verdict
 from freezeframe.judge.model.stacks import Frame
 from freezeframe.judge.verdicts import conclude
 from tests.support.scene import Scene
@@ -204,3 +204,36 @@ def test_processes_that_could_not_be_listed_are_not_said_to_be_absent():
         Code.UNDETERMINED,
         "The processes of this host could not be listed: looking.",
     )
+
+
+def test_tasks_tell_that_vllm_handed_requests_to_its_core():
+    scene = Scene()
+    router, engine = scene.router(), scene.engine(product="vllm")
+    scene.owed(scene.client(), router, 30, age_ms=12_000)
+    scene.owed(router, engine, 30, age_ms=12_000)
+    scene.gauges(engine)
+    snapshot = scene.snapshot()
+
+    def waiting_in(function: str, file: str) -> Verdict:
+        frames = (Frame(function="AsyncLLM.generate", file="vllm/v1/engine/async_llm.py", line=765),)
+        frames += (Frame(function=function, file=file, line=67),)
+        frames += (Frame(function="Event.wait", file="asyncio/locks.py", line=213),)
+        tasks = tuple(
+            AsyncioTask(pid=engine.http, fd=each.fd, state="waiting", frames=frames)
+            for each in snapshot.sockets
+            if each.pid == engine.http and each.accepted
+        )
+        verdict = conclude(replace(snapshot, asyncio_tasks=tasks)).verdict
+        assert verdict is not None
+        assert verdict.code is Code.UNDETERMINED
+        return verdict
+
+    verdict = waiting_in("RequestOutputCollector.get", "vllm/v1/engine/output_processor.py")
+    (told,) = [each.text for each in verdict.evidence if "asyncio" in each.text]
+    assert told.startswith("30 requests of these are in asyncio tasks of ")
+    assert ", all of them waiting in RequestOutputCollector.get (" in told
+    asked = [each for each in verdict.next_steps if "/is_paused" in each]
+    assert len(asked) == 1
+    assert "POST /resume" in asked[0]
+    verdict = waiting_in("AsyncLLM.add_request", "vllm/v1/engine/async_llm.py")
+    assert not any("/is_paused" in each for each in verdict.next_steps)

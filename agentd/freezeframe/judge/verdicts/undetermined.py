@@ -11,7 +11,8 @@ from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.thresholds import LONG_MS
 from freezeframe.judge.model import Confidence, Outcome, Process, Verdict
 from freezeframe.judge.verdicts._proof import answered_by_routers, stalled, stuck
-from freezeframe.judge.verdicts._steps import step
+from freezeframe.judge.verdicts._steps import ask, step
+from freezeframe.judge.verdicts._tasks import handed_to_core, tasks_of
 from freezeframe.judge.verdicts._words import count, evidence, oldest, process, process_ref, seconds, socket_refs
 
 Level = Confidence.Level
@@ -64,7 +65,7 @@ def _verdict(summary: str, facts: Facts) -> Verdict:
         servers = [c for c in facts.connections if c.server_pid in hop.pids]
         if waiting := stuck(servers):
             text = f"{hop.name}: owes {count(len(waiting), 'answer')}, the oldest for {seconds(oldest(waiting))}"
-            proved.append(evidence(text, *socket_refs(waiting)))
+            proved += [evidence(text, *socket_refs(waiting)), *tasks_of(facts, waiting)]
     for engine in facts.engines:
         if engine.busy_reason:
             text = f"{engine.kind} (pid {engine.pid}): {engine.busy_reason}"
@@ -89,6 +90,12 @@ def _next_steps(facts: Facts) -> tuple[str, ...]:
         steps.append(step("freezeframe snap --window 1", "two looks tell what moves"))
     elif facts.stuck and (facts.oldest_stuck_ms or 0) < LONG_MS:
         steps.append(step(_AGAIN, "silence of that length tells a long prefill from a stuck request"))
+    # A core that is paused keeps what comes and tells nothing of it.
+    steps += [
+        ask(facts, engine.pid, "/is_paused", "whether its core was paused with these in it: POST /resume lets it go on")
+        for engine in facts.engines
+        if handed_to_core(facts, stuck(facts.to_server(*engine.http_pids)))
+    ]
     if any(not engine.gauges.known for engine in facts.engines):
         mute = ", ".join(str(engine.pid) for engine in facts.engines if not engine.gauges.known)
         steps.append(f"Start pid {mute} with --enable-metrics: its queues would tell where requests are.")
