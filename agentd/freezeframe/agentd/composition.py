@@ -39,7 +39,7 @@ from freezeframe.agentd.schedules.files import Files
 from freezeframe.agentd.schedules.hooks import Hooks
 from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.service import Parts
-from freezeframe.agentd.store import Copier, Copying, Store
+from freezeframe.agentd.store import Copier, Copying, Folder, Store
 from freezeframe.agentd.watching import Watching
 from freezeframe.agentd.workers import Workers
 from freezeframe.judge import SCHEMA
@@ -50,6 +50,8 @@ from freezeframe.judge.verdicts import conclude
 # Command lines are learnt before trouble starts: at start, and then so often.
 _WARM_EVERY_S = 60.0
 _ONCE = "--once"
+# What a place for copies begins with that is a directory.
+_DIRECTORY = "file://"
 _NO_COPIER = StoreFailedError(
     "snapshots are not copied: the package obstore is not installed", "pip install 'freezeframe[agent,copy]'"
 )
@@ -221,6 +223,8 @@ def _introduced(control: socket.socket, workers: Workers) -> None:
 
 def _copier(store: Store, copy: Copy, logger: Logger) -> Copier | None:
     """Make what copies; None when its library is not installed."""
+    if copy.to.startswith(_DIRECTORY):
+        return Copier(store, Folder(copy.to.removeprefix(_DIRECTORY)), logger)
     try:
         from freezeframe.agentd.store.bucket import Bucket  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
@@ -228,8 +232,6 @@ def _copier(store: Store, copy: Copy, logger: Logger) -> Copier | None:
             raise
         logger.warning("copying", error=_NO_COPIER.detail, hint=_NO_COPIER.hint)
         return None
-    # A copy in a directory is for the agent's user alone, as the store is.
-    os.umask(0o077)
     return Copier(store, Bucket(copy), logger)
 
 

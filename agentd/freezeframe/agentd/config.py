@@ -10,7 +10,7 @@ capture = "freezeframe"
 [capture]
 max_window_s = 30
 
-[copy]                                # of every kept snapshot; pip install 'freezeframe[copy]'
+[copy]                                # of every kept snapshot; a bucket: pip install 'freezeframe[copy]'
 to = "s3://bucket/prefix"             # credentials: AWS_ACCESS_KEY_ID ... in the environment, or the instance's role
 
 [audit]                               # one line per call; without it they are among the log lines

@@ -1,6 +1,6 @@
-"""Where copies go: S3 and what speaks like it, or a directory. Alone imports obstore (extra `[copy]`).
+"""Where copies go: S3 and what speaks like it. Alone imports obstore (extra `[copy]`).
 
-obstore works in threads of its own: nothing here blocks the event loop, however long a server or a mount is silent.
+obstore works in threads of its own: nothing here blocks the event loop, however long a server is silent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 
 import obstore
 from obstore import exceptions
-from obstore.store import LocalStore, S3Store
+from obstore.store import S3Store
 
 from freezeframe.agentd.config import Copy
 from freezeframe.agentd.errors import StoreFailedError
 from freezeframe.agentd.host.text import escape
 
-_FILE = "file://"
 _CLIENT: Mapping[str, timedelta] = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 # The copier tries again itself, and says so.
 _RETRIES: Mapping[str, Any] = {"max_retries": 1, "retry_timeout": timedelta(seconds=20)}
@@ -38,7 +37,7 @@ class Bucket:
         """Write one object, whole or not at all. Raises StoreFailedError."""
         try:
             if self._opened is None:
-                # Of a directory this asks the disk.
+                # This reads the host's certificates.
                 self._opened = await asyncio.to_thread(self._open)
             await obstore.put_async(self._opened, name, data, use_multipart=False)
         except Exception as error:  # What a library in another language raises is its own affair.
@@ -48,8 +47,6 @@ class Bucket:
             raise StoreFailedError(f"copying {name} to {self._copy.to}: {said}", self._hint(error)) from error
 
     def _hint(self, error: Exception) -> str:
-        if self._copy.to.startswith(_FILE):
-            return "make the directory, for the agent to write, or mount it"
         if isinstance(error, FileNotFoundError):
             return "make the bucket, or correct copy.to"
         if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
@@ -58,8 +55,6 @@ class Bucket:
 
     def _open(self) -> Any:
         copy = self._copy
-        if copy.to.startswith(_FILE):
-            return LocalStore(copy.to.removeprefix(_FILE))
         options = {name: value for name, value in (("endpoint", copy.endpoint), ("region", copy.region)) if value}
         client: Any = {**_CLIENT, "allow_http": copy.endpoint.startswith("http://")}
         retries: Any = _RETRIES

@@ -23,7 +23,7 @@ _SILENT_S = 120.0
 
 
 class Place(Protocol):
-    """Where copies go (`store.bucket.Bucket`)."""
+    """Where copies go (`store.bucket.Bucket`, `store.folder.Folder`)."""
 
     async def put(self, name: str, data: bytes) -> None:
         """Write one object, whole or not at all. Raises StoreFailedError."""

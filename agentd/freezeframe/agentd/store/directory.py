@@ -1,7 +1,6 @@
 """The directory of kept snapshots: every call blocks on the disk.
 
-All names are opened relative to one directory descriptor and never through a link. A file appears whole or not at all:
-its space is reserved first (a full disk says so at once), it is written under a temporary name, synced and renamed.
+All names are opened relative to one directory descriptor and never through a link.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from freezeframe.agentd.errors import (
     StoreFailedError,
     UnknownSnapshotError,
 )
+from freezeframe.agentd.store.whole import write_whole
 from freezeframe.judge import file
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
@@ -124,7 +124,8 @@ class Directory:
                     f"keeping {snapshot_id} ({len(data):,} bytes): {len(pinned)} pinned snapshots leave no room",
                     "freezeframe pin --unpin, or raise store.max_bytes and store.max_snapshots",
                 )
-            self._write(snapshot_id, data)
+            temporary = f".{snapshot_id[:100]}.{secrets.token_hex(8)}{_TEMPORARY}"
+            write_whole(self._fd, snapshot_id + _SUFFIX, data, temporary=temporary)
             self._trim(snapshot_id)
 
     def kept(self, limit: int = 0) -> list[Kept]:
@@ -276,25 +277,6 @@ class Directory:
             return f"reading it: {error.strerror}"
         return f"bytes were changed in {', '.join(wrong)}" if wrong else ""
 
-    def _write(self, snapshot_id: str, data: bytes) -> None:
-        temporary = f".{snapshot_id[:100]}.{secrets.token_hex(8)}{_TEMPORARY}"
-        fd = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FLAGS, 0o600, dir_fd=self._fd)
-        try:
-            try:
-                _reserve(fd, len(data))
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(fd, view) :]
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            os.rename(temporary, snapshot_id + _SUFFIX, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=self._fd)
-            raise
-        os.fsync(self._fd)
-
     def _trim(self, newest: str) -> None:
         entries = self._entries()
         count = len(entries)
@@ -314,15 +296,6 @@ class Directory:
         os.unlink(snapshot_id + _SUFFIX, dir_fd=self._fd)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(snapshot_id + _COPIED, dir_fd=self._fd)
-
-
-def _reserve(fd: int, size: int) -> None:
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        # Filesystems without it: the write itself will tell.
-        if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}:
-            raise
 
 
 def _check_id(snapshot_id: str) -> None:
