@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from freezeframe.agentd.capture import CaptureSpec
+from freezeframe.agentd.capture import CaptureSpec, Urgency
 from freezeframe.agentd.errors import LauncherDownError
 from freezeframe.agentd.schedules.schedule import Schedule
 from freezeframe.agentd.statuses import METADATA_KEY
@@ -93,13 +93,13 @@ async def test_what_cannot_be_is_refused(agent: RunningAgent, fields: dict[str, 
 
 async def test_what_nobody_called_for_gives_way(agent: RunningAgent) -> None:
     agent.engine.release.clear()
-    uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED))
+    uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED, Urgency.PATIENT))
     await eventually(lambda: [spec.trigger for spec in agent.engine.specs] == ["schedule a"])
     called = asyncio.create_task(capture(agent.stub()))
     # The caller's begins at once, and only its end lets the other one begin again.
     await eventually(lambda: [spec.trigger for spec in agent.engine.specs] == ["schedule a", "snap"])
     assert agent.engine.cancelled == 1
-    second = asyncio.create_task(agent.parts.captures.uncalled(replace(UNCALLED, schedule="b")))
+    second = asyncio.create_task(agent.parts.captures.uncalled(replace(UNCALLED, schedule="b"), Urgency.PATIENT))
     agent.engine.release.set()
     await called
     captured, why_not = await uncalled
@@ -108,16 +108,40 @@ async def test_what_nobody_called_for_gives_way(agent: RunningAgent) -> None:
     assert [spec.schedule for spec in agent.engine.specs] == ["a", "", "a", "b"]
 
 
+async def test_of_those_that_wait_the_most_urgent_is_next(agent: RunningAgent) -> None:
+    def begin(name: str, urgency: Urgency) -> asyncio.Task[Any]:
+        return asyncio.create_task(agent.parts.captures.uncalled(replace(UNCALLED, schedule=name), urgency))
+
+    agent.engine.release.clear()
+    waiting = [begin("runs", Urgency.FIRST_LOOK)]
+    await eventually(lambda: len(agent.engine.specs) == 1)
+    # Whom it gives way to.
+    called = asyncio.create_task(capture(agent.stub()))
+    await eventually(lambda: len(agent.engine.specs) == 2)
+    waiting += [
+        begin("patient", Urgency.PATIENT),
+        begin("look", Urgency.FIRST_LOOK),
+        begin("given up", Urgency.PASSING),
+        begin("exit", Urgency.PASSING),
+    ]
+    await asyncio.sleep(0)
+    waiting.pop(3).cancel()
+    agent.engine.release.set()
+    await asyncio.gather(called, *waiting)
+    order = [spec.schedule for spec in agent.engine.specs]
+    assert order == ["runs", "", "exit", "runs", "look", "patient"]
+
+
 async def test_what_nobody_called_for_costs_callers_neither_place_nor_token(agent: RunningAgent) -> None:
     for _ in range(100):
-        await agent.parts.captures.uncalled(UNCALLED)
+        await agent.parts.captures.uncalled(UNCALLED, Urgency.PATIENT)
     assert agent.parts.captures._tokens == 30.0
 
 
 async def test_the_end_of_the_agent_ends_it(tmp_path: Path) -> None:
     async with running_agent(tmp_path) as agent:
         agent.engine.release.clear()
-        uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED))
+        uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED, Urgency.PATIENT))
         await eventually(lambda: bool(agent.engine.specs))
     with pytest.raises(LauncherDownError, match="the agent is stopping"):
         await uncalled

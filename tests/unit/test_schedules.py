@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from freezeframe.agentd.audit import Audit
-from freezeframe.agentd.capture import CaptureSpec
+from freezeframe.agentd.capture import CaptureSpec, Urgency
 from freezeframe.agentd.captures import Captured
 from freezeframe.agentd.errors import BadRequestError, LauncherDownError, UnknownScheduleError
 from freezeframe.agentd.host import Clock
@@ -153,12 +153,14 @@ class Canned:
 
     def __init__(self) -> None:
         self.specs: list[CaptureSpec] = []
+        self.urgencies: list[Urgency] = []
         self.error: Exception | None = None
         self.go = asyncio.Event()
         self.go.set()
 
-    async def uncalled(self, spec: CaptureSpec) -> tuple[Captured, str]:
+    async def uncalled(self, spec: CaptureSpec, urgency: Urgency) -> tuple[Captured, str]:
         self.specs.append(spec)
+        self.urgencies.append(urgency)
         await self.go.wait()
         if self.error is not None:
             raise self.error
@@ -273,6 +275,7 @@ async def test_a_trigger_looks_three_times(tmp_path: Path, monkeypatch: pytest.M
         agent.schedules.on_values({"longest_wait_s": 5.0, "requests": 30.0}, 51.0)
         await agent.settled()
         assert pauses == [5.0, 25.0]
+        assert agent.canned.urgencies == [Urgency.FIRST_LOOK, Urgency.PATIENT, Urgency.PATIENT]
         assert agent.triggers() == ["trigger stuck-for=5s"] * 3
         looks = [spec.triggered for spec in agent.canned.specs]
         assert [(each.look, each.looks) for each in looks if each is not None] == [(1, 3), (2, 3), (3, 3)]
@@ -281,6 +284,20 @@ async def test_a_trigger_looks_three_times(tmp_path: Path, monkeypatch: pytest.M
         assert looks[0].fired_at == "1970-01-12T13:46:40.000Z"
         assert looks[0].values == (("longest_wait_s", "5"), ("requests", "30"))
         assert (agent.canned.specs[0].only, agent.canned.specs[0].note) == (("read_logs",), "why")
+
+
+async def test_of_triggers_that_fire_together_one_for_what_ended_is_first(tmp_path: Path) -> None:
+    triggers = (
+        Schedule(name="a", when="stuck-for=5s"),
+        Schedule(name="b", when="exits + stopped > 0"),
+        Schedule(name="c", when="requests > 0"),
+    )
+    async with running(tmp_path, *triggers) as agent:
+        agent.canned.go.clear()
+        agent.schedules.on_values({"longest_wait_s": 9.0, "requests": 30.0, "exits": 1.0, "stopped": 0.0}, 50.0)
+        await eventually(lambda: len(agent.canned.specs) == 3)
+    assert [spec.schedule for spec in agent.canned.specs] == ["b", "a", "c"]
+    assert agent.canned.urgencies == [Urgency.PASSING, Urgency.FIRST_LOOK, Urgency.FIRST_LOOK]
 
 
 async def test_a_trigger_does_not_count_the_time_that_nobody_saw(tmp_path: Path) -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from freezeframe.judge.model import Outcome, Triggered
+
+
+class Urgency(enum.IntEnum):
+    """Which of the captures that nobody called for is next when several wait; among equals who came first."""
+
+    # What it is to show goes away: of a process that ended, its parent keeps what is left for a moment.
+    PASSING = 0
+    # The first look of a trigger: what was seen may be over soon.
+    FIRST_LOOK = 1
+    # Further looks of a trigger, and what is captured at a time.
+    PATIENT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,20 +3,22 @@
 Captures run one after the other. Equal specs that come together share one: whoever comes while it waits or within a
 second of its start joins it. A bounded queue and a rate limit refuse the rest at once. A capture that nobody waits for
 any more is cancelled. A finished one is handed over before the disk is asked, so a full or dead disk costs no capture.
-What a schedule or a trigger asks for gives way: it waits until no caller does, and begins again when one comes.
+What a schedule or a trigger asks for gives way: it waits until no caller does, and begins again when one comes. Where
+several of these wait, the most urgent is next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from freezeframe.agentd.capture import CaptureSpec, OnStep, Step
+from freezeframe.agentd.capture import CaptureSpec, OnStep, Step, Urgency
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import AgentError, BusyError, LauncherDownError
 from freezeframe.agentd.store import Store
@@ -29,6 +31,8 @@ _SHARE_WITHIN_S = 1.0
 _ENGINE_GRACE_S = 10.0
 # What the end of a call waits for the disk; keeping goes on after it.
 _KEEP_WAIT_S = 3.0
+# Urgency, and in what order they came.
+_Place = tuple[int, int]
 
 
 class CaptureEngine(Protocol):
@@ -86,10 +90,8 @@ class Captures:
         self._tokens = float(limits.burst)
         self._refilled = clock()
         # Captures that nobody called for: one at a time, while no caller has one.
-        self._behind = asyncio.Lock()
+        self._line = _Line()
         self._uncalled: asyncio.Task[Captured] | None = None
-        self._quiet = asyncio.Event()
-        self._quiet.set()
 
     def join(self, spec: CaptureSpec) -> Participation:
         """Take part in a capture: one that just began with the same spec, or a new one. Raises BusyError at once."""
@@ -106,20 +108,21 @@ class Captures:
         run = _Run(spec)
         run.task = asyncio.get_running_loop().create_task(self._capture(run), name="capture")
         self._runs.append(run)
-        self._quiet.clear()
+        self._line.close()
         if self._uncalled is not None:
             self._uncalled.cancel()
         run.task.add_done_callback(lambda _task: self._end(run))
         return Participation(run, shared=False)
 
-    async def uncalled(self, spec: CaptureSpec) -> tuple[Captured, str]:
+    async def uncalled(self, spec: CaptureSpec, urgency: Urgency) -> tuple[Captured, str]:
         """Capture for a schedule or a trigger; gives it, and why it was not kept (empty when it was).
 
         It gives way to callers, however often they come. Raises what the engine raises, and LauncherDownError.
         """
-        async with self._behind:
-            while True:
-                await self._quiet.wait()
+        place = self._line.place(urgency)
+        while True:
+            await self._line.first(place)
+            try:
                 run = _Run(spec)
                 task = self._uncalled = asyncio.get_running_loop().create_task(self._capture(run), name="uncalled")
                 try:
@@ -130,8 +133,10 @@ class Captures:
                 if not task.cancelled():
                     captured = task.result()
                     return captured, await _not_kept_because(run)
-                if self._quiet.is_set():
-                    raise LauncherDownError("the agent is stopping", "try again")
+            finally:
+                self._line.leave()
+            if not self._runs:
+                raise LauncherDownError("the agent is stopping", "try again")
 
     async def stop(self) -> None:
         """Cancel what runs; whoever waits gets LauncherDownError."""
@@ -190,10 +195,52 @@ class Captures:
     def _end(self, run: _Run) -> None:
         self._runs.remove(run)
         if not self._runs:
-            self._quiet.set()
+            self._line.open()
         if not run.task.cancelled():
             run.task.exception()  # Seen, also when nobody waits any more.
         run.wake()
+
+
+class _Line:
+    """Who comes next; nobody does while it is closed. Like a lock, for tasks of one event loop."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._is_open = True
+        self._taken = False
+        self._waiting: dict[_Place, asyncio.Future[None]] = {}
+
+    def place(self, urgency: Urgency) -> _Place:
+        """Where somebody stands who comes now; kept by who has to wait again."""
+        return urgency, next(self._numbers)
+
+    async def first(self, place: _Place) -> None:
+        """Wait until it is their turn, which ends with `leave`."""
+        turn = self._waiting[place] = asyncio.get_running_loop().create_future()
+        self._next()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if self._waiting.pop(place, None) is None:
+                # It was their turn already.
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        self._taken = False
+        self._next()
+
+    def open(self) -> None:
+        self._is_open = True
+        self._next()
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _next(self) -> None:
+        if self._is_open and not self._taken and self._waiting:
+            self._taken = True
+            self._waiting.pop(min(self._waiting)).set_result(None)
 
 
 class _Run:

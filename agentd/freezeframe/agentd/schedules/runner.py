@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from freezeframe.agentd.audit import Audit, Call
-from freezeframe.agentd.capture import CaptureSpec
+from freezeframe.agentd.capture import CaptureSpec, Urgency
 from freezeframe.agentd.captures import Captured
 from freezeframe.agentd.errors import (
     AgentError,
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Captures(Protocol):
     """What captures (`agentd.captures.Captures`)."""
 
-    async def uncalled(self, spec: CaptureSpec) -> tuple[Captured, str]:
+    async def uncalled(self, spec: CaptureSpec, urgency: Urgency) -> tuple[Captured, str]:
         """Capture; gives it, and why it was not kept."""
 
 
@@ -202,14 +202,18 @@ class Schedules:
     def on_values(self, values: Mapping[str, float], now: float, told: Mapping[str, str] = _NOTHING) -> None:
         """Evaluate every trigger on the values of one second; `now` is monotonic, `told` goes into the snapshot."""
         self._valued_at = now
+        firing = []
         for entry in self._entries.values():
             if entry.trigger is None or entry.condition is None:
                 continue
             entry.state, fires = triggers.step(entry.trigger, entry.state, values, now)
             if fires and entry.busy is None:
-                self._log.info("trigger", schedule=entry.schedule.name, condition=entry.condition.text)
-                seen = {name: f"{round(value, _DIGITS):g}" for name, value in values.items()} | dict(told)
-                entry.busy = asyncio.ensure_future(self._looks(entry, entry.condition, seen))
+                firing.append((entry, entry.condition, entry.trigger))
+        seen = {name: f"{round(value, _DIGITS):g}" for name, value in values.items()} | dict(told)
+        # The first to come is captured first, whoever comes then: the most urgent has to be it.
+        for entry, condition, trigger in sorted(firing, key=lambda each: triggers.urgency(each[2], 1)):
+            self._log.info("trigger", schedule=entry.schedule.name, condition=condition.text)
+            entry.busy = asyncio.ensure_future(self._looks(entry, condition, trigger, seen))
 
     def _entry(self, schedule: Schedule, *, configured: bool, ran_at: float | None) -> Entry:
         entry = Entry(schedule=schedule, configured=configured, ran_at=ran_at)
@@ -226,11 +230,13 @@ class Schedules:
     async def _timed(self, entry: Entry) -> None:
         spec = _spec(entry.schedule, f"schedule {entry.schedule.name}", None)
         try:
-            await self._capture(entry, spec)
+            await self._capture(entry, spec, Urgency.PATIENT)
         finally:
             entry.busy = None
 
-    async def _looks(self, entry: Entry, condition: conditions.Condition, seen: Mapping[str, str]) -> None:
+    async def _looks(
+        self, entry: Entry, condition: conditions.Condition, trigger: triggers.Trigger, seen: Mapping[str, str]
+    ) -> None:
         fired, fired_at = self._clock.monotonic(), rfc3339(self._clock.wall())
         try:
             for number, after_s in enumerate(triggers.LOOKS_S, 1):
@@ -243,16 +249,17 @@ class Schedules:
                     fired_at=fired_at,
                     values=tuple(sorted(seen.items())),
                 )
-                await self._capture(entry, _spec(entry.schedule, f"trigger {condition.text}", triggered))
+                spec = _spec(entry.schedule, f"trigger {condition.text}", triggered)
+                await self._capture(entry, spec, triggers.urgency(trigger, number))
         finally:
             entry.busy = None
 
-    async def _capture(self, entry: Entry, spec: CaptureSpec) -> None:
+    async def _capture(self, entry: Entry, spec: CaptureSpec, urgency: Urgency) -> None:
         name = entry.schedule.name
         begin = self._clock.monotonic()
         outcome, sent_bytes = "CANCELLED", 0
         try:
-            captured, why_not = await self._captures.uncalled(spec)
+            captured, why_not = await self._captures.uncalled(spec, urgency)
         except AgentError as error:
             outcome, entry.last = "FAILED", error.detail
             return

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from freezeframe.agentd.capture import Urgency
 from freezeframe.agentd.schedules import conditions
 
 # Seconds after the trigger at which it is looked: three looks tell stuck from slow.
 LOOKS_S = (0.0, 5.0, 30.0)
+# Values that tell of what is there for a moment only.
+_PASSING = frozenset({"exits"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,13 @@ class State:
     # False from firing until the condition has been false for long enough.
     armed: bool = True
     fired_at: float | None = None
+
+
+def urgency(trigger: Trigger, look: int) -> Urgency:
+    """How soon a look, counted from 1, has to be taken where several wait."""
+    if look > 1:
+        return Urgency.PATIENT
+    return Urgency.PASSING if _PASSING & conditions.check(trigger.expression) else Urgency.FIRST_LOOK
 
 
 def step(trigger: Trigger, state: State, values: Mapping[str, float], now: float) -> tuple[State, bool]:
