@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -158,3 +160,33 @@ async def test_a_hook_runs_in_a_worker_and_is_audited(tmp_path: Path) -> None:
     assert lines["hook page"]["targets"] == ["hook page", "snapshot_id gpu-07-1"]
     assert lines["hook gone"]["outcome"] == "FAILED"
     assert lines["hook gone"]["detail"] == "hook gone: the configuration file has none of that name"
+
+
+async def test_what_a_hook_forked_ends_with_it(tmp_path: Path) -> None:
+    forking = """
+import os, signal, sys, time
+for name in ("stays", "leaves"):
+    if os.fork() == 0:
+        if name == "leaves":
+            os.setsid()
+        os.close(2)
+        open(f"{sys.argv[1]}/{name}", "w").write(str(os.getpid()))
+        signal.pause()
+signal.pause()
+"""
+    command = (*script(tmp_path, forking), str(tmp_path))
+    config = tmp_path / "agentd.toml"
+    quoted = ", ".join(json.dumps(each) for each in command)
+    config.write_text(f'[[hooks]]\nname = "page"\ncommand = [{quoted}]\ntimeout_s = 6\n')
+    log = io.StringIO()
+    async with real_workers("-m", "freezeframe.agentd.launcher", str(tmp_path), str(config)) as workers:
+        audit = Audit(make_logger(log))
+        hooks = Hooks(hooks=(Hook(name="page", url="http://x/", timeout_s=6),), workers=workers, audit=audit, host="h")
+        hooks.tell(Schedule(name="stuck"), SPEC, CAPTURED)
+        await eventually(lambda: not hooks._running)
+        assert json.loads(log.getvalue())["detail"] == "hook page: not done after 6 s"
+        stays, leaves = (int((tmp_path / name).read_text()) for name in ("stays", "leaves"))
+        await eventually(lambda: not Path(f"/proc/{stays}").exists())
+    # Out of reach by its own doing.
+    assert Path(f"/proc/{leaves}").exists()
+    os.kill(leaves, signal.SIGKILL)

@@ -2,8 +2,9 @@
 
 The front names a hook; what that runs or asks the launcher has read from the configuration file itself. The event is
 one JSON object, on standard input or as the body of a POST: ids, codes and sentences, no evidence. Privilege: that of
-the launcher. A command gets an environment of its own and ends with the worker; redirects of a webhook are not
-followed. An address may hold a token, so it is never told, not even in an error.
+the launcher. A command gets an environment of its own; it ends with the worker, and so does what it started, but not
+what made a process group of its own. Redirects of a webhook are not followed. An address may hold a token, so it is
+never told, not even in an error.
 """
 
 from __future__ import annotations
