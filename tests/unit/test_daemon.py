@@ -42,3 +42,19 @@ def test_what_no_child_could_do_is_refused_at_once(tmp_path: Path, text: str, sa
     done = CliRunner().invoke(daemon.command, ["--config", str(path), *option])
     assert done.exit_code == 1
     assert said in done.output
+
+
+@pytest.mark.parametrize(
+    ("key", "names", "said"),
+    [
+        ("only", '"read_logs", "nonsense"', "schedules[0].only: there is no collector 'nonsense'\n"),
+        ("skip", '"read_log"', "did you mean read_logs?\n"),
+        # It belongs to no capture.
+        ("only", '"run_hook"', "collectors: snapshot_processes, snapshot_python_stacks, "),
+    ],
+)
+def test_a_schedule_of_no_collector_does_not_pass(tmp_path: Path, key: str, names: str, said: str) -> None:
+    path = tmp_path / "agentd.toml"
+    path.write_text(f'[[schedules]]\nname = "a"\nevery_s = 60.0\n{key} = [{names}]\n')
+    done = CliRunner().invoke(daemon.command, ["--config", str(path), "--check-config"])
+    assert (done.exit_code, said in done.output) == (1, True), done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import sys
 
@@ -11,7 +12,7 @@ import click
 from freezeframe.agentd import audit_file, certs_command, logs, privileges, remote, sockets, supervisor, tls
 from freezeframe.agentd import config as configuration
 from freezeframe.agentd.config import Config, Remote
-from freezeframe.agentd.errors import StartError
+from freezeframe.agentd.errors import ConfigError, StartError
 from freezeframe.agentd.roles import Role
 from freezeframe.agentd.stdout import tell
 
@@ -50,6 +51,7 @@ def command(
             if config.audit.file:
                 audit_file.check(config.audit)
         if check_config:
+            check_collectors(config)
             tell(configuration.show(config).rstrip())
         else:
             run_supervisor(config, path, once=once, insecure=insecure)
@@ -92,6 +94,24 @@ def check_remote(settings: Remote, *, insecure: bool) -> None:
     """The same for the listener: half a TLS setup, a certificate that is not for its key. Raises ConfigError."""
     if remote.address(settings, insecure=insecure) is not None and not insecure:
         tls.load(settings)
+
+
+def check_collectors(config: Config) -> None:
+    """Refuse a schedule of an unknown collector, which an agent leaves out and tells of. Raises ConfigError."""
+    # Of the agent's children: the supervisor has no use for them.
+    from freezeframe.agentd.collectors import COLLECTORS  # noqa: PLC0415
+    from freezeframe.agentd.engine import INTERNAL  # noqa: PLC0415
+
+    known = [each.name for each in COLLECTORS if each.name not in INTERNAL]
+    for index, schedule in enumerate(config.schedules):
+        for key in ("only", "skip"):
+            unknown = [name for name in getattr(schedule, key) if name not in known]
+            if unknown:
+                near = difflib.get_close_matches(unknown[0], known, n=1)
+                raise ConfigError(
+                    f"schedules[{index}].{key}: there is no collector {unknown[0][:80]!r}",
+                    f"did you mean {near[0]}?" if near else f"collectors: {', '.join(known)}",
+                )
 
 
 def run_supervisor(config: Config, path: str | None, *, once: bool, insecure: bool = False) -> None:
