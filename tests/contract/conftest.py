@@ -19,7 +19,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "SYSTEM_DIRECTORY", str(tmp_path / "nowhere"))
     monkeypatch.setattr("freezeframe.client.config.SYSTEM_FILE", str(tmp_path / "nowhere.toml"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("FREEZEFRAME_HOST", "XDG_RUNTIME_DIR", "NO_COLOR"):
+    for name in ("FREEZEFRAME_HOST", "XDG_RUNTIME_DIR", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
 

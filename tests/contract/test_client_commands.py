@@ -225,6 +225,24 @@ def test_list_leaves_what_is_asked_for(script: Script, address: str) -> None:
     assert "trigger xid, look 2 of 3" in " ".join(run("list", "--output", "markdown", address).stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("ROUTER_HODLS", "Hint: No code ROUTER_HODLS is known here; did you mean ROUTER_HOLDS?\n"),
+        ("xyz", "Hint: No code XYZ is known here; codes: NOT_STUCK, IDLE, "),
+        # Known, and nothing is of it.
+        ("deadlock", ""),
+    ],
+)
+def test_list_tells_the_codes_to_who_asks_for_another(script: Script, address: str, code: str, said: str) -> None:
+    script.kept = kept()
+    done = run("list", address, "--verdict", code)
+    assert done.exit_code == 0
+    assert done.stdout == "None of the snapshots that the agent keeps is such a one.\n"
+    assert done.stderr.startswith(said)
+    assert bool(done.stderr) == bool(said)
+
+
 def test_schedules_are_added_listed_and_removed(script: Script, address: str) -> None:
     directory = Path(address.removeprefix("unix:")).parent
     with canned_agent(admin := Script(), name="admin.sock", directory=directory):

@@ -77,6 +77,16 @@ def test_no_command_imports_the_agent(command: str, address: str, tmp_path: Path
     assert "rich" not in loaded
 
 
+@pytest.mark.parametrize("arguments", [["show", "a.ffz", "verdict", "hops"], ["diff", "a.ffz", "a.ffz"]])
+def test_a_pipe_with_columns_set_is_as_wide(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    narrow = client(*arguments, cwd=tmp_path, COLUMNS="40", LC_ALL="C.UTF-8")
+    assert narrow.returncode == 0
+    # A word is never broken: it must still be copied.
+    wide = [line for line in narrow.stdout.decode().splitlines() if len(line) > 40 and len(line.split()) > 1]
+    assert wide == []
+
+
 def test_show_needs_no_grpc(tmp_path: Path) -> None:
     (tmp_path / "x.ffz").write_bytes(story_bytes())
     loaded = modules_after(

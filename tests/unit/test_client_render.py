@@ -332,6 +332,31 @@ def test_a_table_gives_way_in_its_flexible_columns() -> None:
     assert lines[2] == "b          " + "名前" * 6 + "…   1"
 
 
+def test_on_a_narrow_screen_a_table_that_does_not_fit_is_laid_out_by_rows() -> None:
+    table = Table(
+        columns=(
+            Column(title="CLIENT", flexible=True),
+            Column(title="PID", right=True),
+            Column(title="REQUESTS", right=True),
+            Column(title="AT LEAST", right=True),
+            Column(title="NOTE", flexible=True),
+        ),
+        rows=(("python harness.py", "4242", "30", "264.6 s", ""), ("", "4300", "1", "60.0 s", "stray")),
+    )
+    page = text.render((Section(title="Who", blocks=(table,)),), Style(width=40, table_width=40))
+    assert page.splitlines() == [
+        "Who",
+        "  python harness.py",
+        "    PID 4242  REQUESTS 30",
+        "    AT LEAST 264.6 s",
+        "  -",
+        "    PID 4300  REQUESTS 1",
+        "    AT LEAST 60.0 s  NOTE stray",
+    ]
+    # What fits stays a table.
+    assert "CLIENT" in text.render((Section(title="Who", blocks=(table,)),), Style(width=60, table_width=60))
+
+
 def test_a_table_on_a_pipe_is_whole() -> None:
     table = Table(columns=(Column(title="NAME", flexible=True),), rows=(("x" * 500,),))
     page = text.render((Section(title="", blocks=(table,)),), Style(table_width=None))

@@ -42,13 +42,15 @@ class Settings:
         from freezeframe.client.render.style import Style  # noqa: PLC0415 - commands without text need none
 
         terminal = sys.stdout.isatty()
-        width = shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if terminal else _NOT_A_TERMINAL
+        # In a pipe, whoever sets COLUMNS wants that width.
+        asked = terminal or self.environ.get("COLUMNS", "").isdecimal()
+        width = shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if asked else _NOT_A_TERMINAL
         return Style(
             color=self.colored(terminal=terminal),
             ascii=not _can_encode("▸…", sys.stdout.encoding),
             width=min(width, _WIDEST_PROSE),
-            # A pipe gets every column whole: grep and awk come next.
-            table_width=width if terminal else None,
+            # A pipe gets every column whole otherwise: grep and awk come next.
+            table_width=width if asked else None,
         )
 
     def colored(self, *, terminal: bool) -> bool:

@@ -59,6 +59,9 @@ def command(
     wanted = kept.Wanted(since=since, until=until, trigger=trigger, schedule=schedule, verdict=verdict, note=note)
     with agents.named_or_local(settings, host, "view", trust_owner=trust_owner) as agent:
         answer = kept.chosen(agent.kept(0 if wanted.something() else limit), wanted, limit)
+    # A newer agent may know it: it is looked for all the same.
+    if not answer.snapshots and (unknown := kept.unknown_code(wanted)):
+        settings.say(f"Hint: {unknown}")
     if settings.output == "json":
         emit(json.stream(answer), utf8=True)
     elif settings.output == "brief":

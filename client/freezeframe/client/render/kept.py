@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from freezeframe.client.render import units
 from freezeframe.client.render.document import Column, Paragraph, Section, Table
 from freezeframe.client.render.guard import clean
 from freezeframe.client.render.values import NOTHING, enum_name
-from freezeframe.v1 import meta_pb2, service_pb2
+from freezeframe.v1 import meta_pb2, service_pb2, verdict_pb2
 
 NONE_KEPT = "The agent keeps no snapshot."
 
@@ -38,6 +39,17 @@ def chosen(answer: service_pb2.ListSnapshotsResponse, wanted: Wanted, limit: int
     """Leave what is wanted, at most `limit`; one that cannot be read is wanted only where nothing is asked for."""
     kept = [each for each in answer.snapshots if not wanted.something() or _matches(each, wanted)]
     return service_pb2.ListSnapshotsResponse(snapshots=kept[:limit])
+
+
+def unknown_code(wanted: Wanted) -> str:
+    """Say that this client knows no such code, and which ones there are; empty where it does or none is asked for."""
+    known = [name for name, number in verdict_pb2.Verdict.Code.items() if number]
+    asked = (wanted.verdict or "").upper()
+    if not asked or asked in known:
+        return ""
+    near = difflib.get_close_matches(asked, known, n=1)
+    instead = f"did you mean {near[0]}?" if near else f"codes: {', '.join(known)}"
+    return f"No code {asked} is known here; {instead}"
 
 
 def _matches(kept: service_pb2.KeptSnapshot, wanted: Wanted) -> bool:

@@ -22,9 +22,11 @@ from freezeframe.client.render.document import (
 )
 from freezeframe.client.render.guard import clean, columns
 from freezeframe.client.render.style import Style
+from freezeframe.client.render.values import NOTHING
 
 _GAP = "  "
 _LEAST_COLUMN = 8
+_USUAL_WIDTH = 80
 
 
 def render(sections: Sequence[Section], style: Style, budget_tokens: int | None = None) -> str:
@@ -54,7 +56,7 @@ def _block(block: Block, style: Style, indent: str) -> list[str]:
                 for line in _item(item, f"{number}. " if block.numbered else "- ", style, indent)
             ]
         case Table():
-            return [indent + line for line in _table(block, style, len(indent))]
+            return _table(block, style, indent)
         case Path():
             return _path(block, style, indent)
         case Lines():
@@ -104,20 +106,43 @@ def _hop(hop: PathHop) -> str:
     return f"[{label}]" if hop.holds else label
 
 
-def _table(table: Table, style: Style, indent: int) -> list[str]:
+def _table(table: Table, style: Style, indent: str) -> list[str]:
     rows = [tuple(clean(cell) for cell in row) for row in table.rows]
     titles = tuple(column.title for column in table.columns)
     widths = [max(columns(cell) for cell in cells) for cells in zip(titles, *rows, strict=True)]
     if style.table_width is not None:
-        widths = _squeezed(widths, table.columns, style.table_width - indent)
+        room = style.table_width - len(indent)
+        widths = _squeezed(widths, table.columns, room)
+        # On a screen of the usual width little runs over, and rows that stand below each other compare better.
+        if style.table_width < _USUAL_WIDTH and _width(widths) > room:
+            return [line for row in rows for line in _record(titles, row, style, indent)]
     header = style.paint(_row(titles, widths, table.columns, style), Tone.QUIET)
-    return [header, *(_row(row, widths, table.columns, style) for row in rows)]
+    return [indent + line for line in (header, *(_row(row, widths, table.columns, style) for row in rows))]
+
+
+def _record(titles: Sequence[str], row: Sequence[str], style: Style, indent: str) -> list[str]:
+    """Lay out one row whole: what it is about, then title and value of the others, as many to a line as fit."""
+    lines = _wrap(row[0] or NOTHING, style, indent, indent + _GAP)
+    line = ""
+    for title, cell in zip(titles[1:], row[1:], strict=True):
+        if not cell:
+            continue
+        pair = f"{title} {cell}"
+        if line and columns(indent + _GAP + line + _GAP + pair) > style.width:
+            lines += _wrap(line, style, indent + _GAP, indent + _GAP * 2)
+            line = ""
+        line += f"{_GAP}{pair}" if line else pair
+    return [*lines, *_wrap(line, style, indent + _GAP, indent + _GAP * 2)] if line else lines
+
+
+def _width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def _squeezed(widths: list[int], shapes: Sequence[Column], room: int) -> list[int]:
     """Narrow the widest flexible column, again and again, until the row fits or nothing can give."""
     widths = list(widths)
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+    excess = _width(widths) - room
     flexible = [index for index, shape in enumerate(shapes) if shape.flexible]
     while excess > 0 and flexible:
         ordered = sorted(flexible, key=lambda index: -widths[index])
