@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from freezeframe.client import connection, errors
+from freezeframe.client import connection, errors, statuses
 from freezeframe.client.connection import Received, connect
 from freezeframe.client.hosts import Target
 from freezeframe.v1 import service_pb2
@@ -54,11 +54,11 @@ def test_a_capture_comes_whole_with_its_progress() -> None:
 
 
 def test_each_reason_has_an_error() -> None:
-    assert set(connection.REASONS) == set(Reason.values()) - {Reason.UNSPECIFIED}
+    assert set(statuses.REASONS) == set(Reason.values()) - {Reason.UNSPECIFIED}
 
 
 def test_each_status_has_an_error() -> None:
-    assert set(connection.STATUSES) == set(STATUSES)
+    assert set(statuses.STATUSES) == set(STATUSES)
 
 
 @pytest.mark.parametrize("reason", [value for value in Reason.values() if value != Reason.UNSPECIFIED])
@@ -67,7 +67,7 @@ def test_a_reason_comes_through_with_detail_and_hint(reason: Reason.ValueType) -
     script = Script(refusal=(grpc.StatusCode.ABORTED, "", info))
     with canned_agent(script) as path, pytest.raises(errors.ClientError) as caught:
         capture(path)
-    assert type(caught.value) is connection.REASONS[reason]
+    assert type(caught.value) is statuses.REASONS[reason]
     assert str(caught.value) == "capturing gpu-07: the détail"
     assert caught.value.hint == "do this"
 
@@ -76,7 +76,7 @@ def test_a_reason_comes_through_with_detail_and_hint(reason: Reason.ValueType) -
 def test_a_status_without_reason_is_an_error_with_a_sentence(code: grpc.StatusCode) -> None:
     with canned_agent(Script(refusal=(code, "x", None))) as path, pytest.raises(errors.ClientError) as caught:
         capture(path)
-    kind, sentence, hint = connection.STATUSES[code]
+    kind, sentence, hint = statuses.STATUSES[code]
     assert type(caught.value) is kind
     assert str(caught.value).startswith(f"capturing gpu-07: {sentence}")
     assert caught.value.hint == hint
