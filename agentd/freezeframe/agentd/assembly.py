@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from freezeframe.agentd.capture import CaptureSpec
+from freezeframe.agentd.host import rfc3339
 from freezeframe.judge.model import Meta, Snapshot
 
 
@@ -34,11 +35,10 @@ def meta(identity: Meta, spec: CaptureSpec, *, started_s: float, boottime_s: flo
 
     `started_s` is Unix time, `boottime_s` that of CLOCK_BOOTTIME at the same moment.
     """
-    started = datetime.fromtimestamp(started_s, tz=timezone.utc)
     return replace(
         identity,
-        snapshot_id=_snapshot_id(identity.host, started),
-        started_at=started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        snapshot_id=_snapshot_id(identity.host, started_s),
+        started_at=rfc3339(started_s),
         duration_ms=duration_ms,
         trigger=spec.trigger,
         window_ms=spec.window_ms,
@@ -51,6 +51,7 @@ def meta(identity: Meta, spec: CaptureSpec, *, started_s: float, boottime_s: flo
     )
 
 
-def _snapshot_id(host: str, started: datetime) -> str:
+def _snapshot_id(host: str, started_s: float) -> str:
+    started = datetime.fromtimestamp(started_s, tz=timezone.utc)
     name = "".join(letter if letter.isascii() and (letter.isalnum() or letter == "-") else "-" for letter in host)
     return f"{name[:64] or 'host'}-{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable
 from freezeframe.agentd.capture import CaptureSpec
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import BadRequestError, UnknownCollectorError
+from freezeframe.agentd.host import rfc3339
 from freezeframe.agentd.host.text import escape
-from freezeframe.agentd.schedules.runner import Entry, rfc3339
+from freezeframe.agentd.schedules.runner import Entry
 from freezeframe.agentd.schedules.schedule import Schedule
 from freezeframe.v1 import service_pb2
 

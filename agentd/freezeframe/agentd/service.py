@@ -8,7 +8,6 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any, cast
 
 import grpc
@@ -20,6 +19,7 @@ from freezeframe.agentd.capture import Step
 from freezeframe.agentd.captures import Captures
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import NotSupportedError, StoreFailedError
+from freezeframe.agentd.host import rfc3339
 from freezeframe.agentd.schedules.runner import Schedules
 from freezeframe.agentd.store import Kept, Store
 from freezeframe.agentd.watching import Live, Watching
@@ -194,9 +194,8 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
 
 
 def _live(live: Live, parts: Parts) -> service_pb2.WatchResponse:
-    now = datetime.now(tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return service_pb2.WatchResponse(
-        meta=meta_pb2.Meta(host=parts.host, agent_version=parts.agent_version, started_at=now),
+        meta=meta_pb2.Meta(host=parts.host, agent_version=parts.agent_version, started_at=rfc3339(time.time())),
         edges=[cast("socket_pb2.Edge", wire.to_message(edge)) for edge in live.edges],
         processes=[cast("process_pb2.Process", wire.to_message(process)) for process in live.processes],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 
@@ -23,6 +24,11 @@ class Clock:
     wall: Callable[[], float] = time.time
     # Waits; a worker only.
     sleep: Callable[[float], None] = time.sleep
+
+
+def rfc3339(wall_s: float) -> str:
+    """Write a time, seconds since the epoch, as a snapshot has it: "2026-01-02T03:04:05.678Z"."""
+    return datetime.fromtimestamp(wall_s, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

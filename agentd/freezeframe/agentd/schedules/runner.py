@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
@@ -27,7 +26,7 @@ from freezeframe.agentd.errors import (
     UnknownScheduleError,
     UnknownSnapshotError,
 )
-from freezeframe.agentd.host import Clock
+from freezeframe.agentd.host import Clock, rfc3339
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.schedules import conditions, times, triggers
 from freezeframe.agentd.schedules.checks import refusal, trigger_of
@@ -358,8 +357,3 @@ def _spec(schedule: Schedule, trigger: str, triggered: Triggered | None) -> Capt
         schedule=schedule.name,
         triggered=triggered,
     )
-
-
-def rfc3339(wall_s: float) -> str:
-    """Write a time, seconds since the epoch, as a snapshot has it."""
-    return datetime.fromtimestamp(wall_s, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
