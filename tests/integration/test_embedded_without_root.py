@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from freezeframe.agentd.host import kernel_stacks
 from tests.bed.processes import free_ports
 from tests.support.children import PROGRAMS
 from tests.support.report import until
@@ -80,6 +81,6 @@ def test_ones_own_processes_are_captured_and_each_missing_thing_says_what_grants
     assert outcomes["find_processes"]["status"] == "PARTIAL"
     assert {o["hint"] for o in outcomes.values() if o["status"] == "PARTIAL"} == {
         "run the agent as root or grant CAP_SYS_PTRACE",
-        "grant CAP_SYS_ADMIN to see them",
+        kernel_stacks.HINT,
         "run the agent as root, or grant CAP_BPF and CAP_PERFMON",
     }

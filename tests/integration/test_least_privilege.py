@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from freezeframe.agentd.host import kernel_stacks
 from tests.bed.bed import Bed
 from tests.support.children import child, python
 from tests.support.command import freezeframe, snap
 from tests.support.daemon import Daemon, running_daemon
+from tests.support.kernel_stacks import running_helper
 from tests.support.network import network
 from tests.support.report import until
 
@@ -34,7 +36,7 @@ print("up", flush=True)
 threading.Event().wait()
 """
 OTHER_USER = "12345"
-_DENIED = ("PARTIAL", "grant CAP_SYS_ADMIN to see them")
+_DENIED = ("PARTIAL", kernel_stacks.HINT)
 WITHOUT_KERNEL_STACKS = {"snapshot_processes": _DENIED, "snapshot_native_stacks": _DENIED}
 
 
@@ -112,6 +114,25 @@ def test_every_collector_is_ok_but_for_kernel_stacks(agent: Daemon, tmp_path: Pa
     assert snapshot["verdict"]["code"] == "ROUTER_DUAL_LEG"
 
 
+def test_with_the_helper_kernel_stacks_are_seen_too(tmp_path: Path) -> None:
+    settings = tmp_path / "agentd.toml"
+    with running_helper() as helper:
+        settings.write_text(f'kernel_stacks = "{helper}"\n')
+        with (
+            running_daemon("--config", str(settings), nobody_with=FIVE) as daemon,
+            python(TARGET, OTHER_USER) as process,
+        ):
+            found = capabilities(daemon, tmp_path)
+            snapshot = capture(daemon, tmp_path, process.pid)
+    assert (found["CAP_SYS_ADMIN"]["state"], found["kernel stacks"]["state"]) == ("LIMITED", "PRESENT")
+    assert {name: each for name, each in outcomes(snapshot).items() if name in WITHOUT_KERNEL_STACKS} == dict.fromkeys(
+        WITHOUT_KERNEL_STACKS, ("OK", "")
+    )
+    (seen,) = (each for each in snapshot["processes"] if each["pid"] == process.pid)
+    assert [bool(thread["kernel_stack"]) for thread in seen["threads"]] == [True, True]
+    assert [bool(thread["kernel_frames"]) for thread in snapshot["native_threads"]] == [True, True]
+
+
 def test_sockets_of_another_network_namespace_are_seen_in_part(agent: Daemon, tmp_path: Path) -> None:
     with (
         network("apart") as net,
@@ -129,6 +150,8 @@ def test_doctor_names_what_is_missing_with_its_command(agent: Daemon, tmp_path: 
     bits = [each for name, each in found.items() if name.startswith("CAP_")]
     assert [each["name"] for each in bits if each["state"] != "PRESENT"] == ["CAP_SYS_ADMIN"]
     assert "kernel-stacks.conf && sudo systemctl daemon-reload" in found["CAP_SYS_ADMIN"]["hint"]
+    assert found["kernel stacks"]["state"] == "LIMITED"
+    assert found["kernel stacks"]["hint"] == "sudo systemctl enable --now freezeframe-kernel-stacks"
     assert found["recorder"]["state"] == "PRESENT"
     assert found["tracefs"]["state"] in ("PRESENT", "LIMITED")
 

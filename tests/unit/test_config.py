@@ -117,6 +117,10 @@ def test_what_is_shown_can_be_read_again(text: str) -> None:
             "x.toml: copy must be without credentials: they belong into the environment",
             "",
         ),
+        *(
+            (f'[metrics]\naddress = "{each}"', "x.toml: metrics.address must be an IP address", "")
+            for each in ("", "localhost", "0.0.0.0:9817", "[::]")
+        ),
         ("[store]\nmax_snapshots = 0", "x.toml: store.max_snapshots must be 1 or more", ""),
         ('[audit]\nfile = "audit.log"', "x.toml: audit.file must be an absolute path", ""),
         ("[audit]\nmax_bytes = 100", "x.toml: audit.max_bytes must be 65536 or more", ""),

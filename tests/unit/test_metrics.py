@@ -20,6 +20,8 @@ from freezeframe.judge.model import Edge, Process, RecorderState, Snapshot, Trig
 from tests.support.filled import canned_snapshot
 from tests.support.waiting import eventually
 
+ADDRESS = "127.0.0.1"
+
 Role = Process.Role
 
 
@@ -110,14 +112,14 @@ async def test_what_the_feed_saw_and_nothing_once_it_is_old() -> None:
 @asynccontextmanager
 async def endpoint() -> AsyncIterator[int]:
     with socket.socket() as probe:
-        probe.bind((metrics.ADDRESS, 0))
+        probe.bind((ADDRESS, 0))
         port = int(probe.getsockname()[1])
     problems: list[str] = ["not yet"]
 
     def on_problem(sentence: str) -> None:
         problems[:] = [sentence]
 
-    task = asyncio.ensure_future(metrics.serve(port, Told().metrics.text, on_problem))
+    task = asyncio.ensure_future(metrics.serve(ADDRESS, port, Told().metrics.text, on_problem))
     try:
         await eventually(lambda: problems == [""])
         yield port
@@ -127,7 +129,7 @@ async def endpoint() -> AsyncIterator[int]:
 
 
 async def asked(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(metrics.ADDRESS, port)
+    reader, writer = await asyncio.open_connection(ADDRESS, port)
     try:
         writer.write(request)
         return await reader.read()
@@ -151,7 +153,7 @@ async def test_the_endpoint_answers_metrics_and_nothing_else() -> None:
 
 async def test_silent_connections_cost_no_other_its_answer() -> None:
     async with endpoint() as port:
-        silent = [await asyncio.open_connection(metrics.ADDRESS, port) for _ in range(8)]
+        silent = [await asyncio.open_connection(ADDRESS, port) for _ in range(8)]
         assert (await asked(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 OK")
         # After five seconds each is let go.
         for reader, writer in silent:
@@ -161,12 +163,12 @@ async def test_silent_connections_cost_no_other_its_answer() -> None:
 
 async def test_a_port_that_is_taken_is_told() -> None:
     with socket.socket() as taken:
-        taken.bind((metrics.ADDRESS, 0))
+        taken.bind((ADDRESS, 0))
         taken.listen()
         port = taken.getsockname()[1]
         problems: list[str] = []
-        task = asyncio.ensure_future(metrics.serve(port, lambda: b"", problems.append))
+        task = asyncio.ensure_future(metrics.serve(ADDRESS, port, lambda: b"", problems.append))
         await eventually(lambda: bool(problems))
         task.cancel()
         await asyncio.wait([task])
-        assert problems == [f"listening on 127.0.0.1:{port} for /metrics: Address already in use"]
+        assert problems == [f"listening on 127.0.0.1 port {port} for /metrics: Address already in use"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from freezeframe.agentd.collectors.snapshot_processes import SNAPSHOT_PROCESSES
-from freezeframe.agentd.host import Clock, Host, procfs
+from freezeframe.agentd.host import Clock, Host, kernel_stacks, procfs
 from freezeframe.agentd.jobs import Caps, Target
 from freezeframe.judge.model import Process, Thread
 from tests.support.proc_tree import KERNEL_THREAD, ProcTree
@@ -142,7 +142,7 @@ def test_what_is_denied_is_said_once_with_what_to_grant(tmp_path: Path, monkeypa
     kept = look(tmp_path, 7)
     assert {thread.kernel_stack for thread in kept.snapshot().processes[0].threads} == {()}
     assert kept.partials == [
-        ("kernel stacks of 100 threads are hidden", "grant CAP_SYS_ADMIN to see them"),
+        ("kernel stacks of 100 threads are hidden", kernel_stacks.HINT),
         ("system calls of 100 threads are hidden", "run the agent as root or grant CAP_SYS_PTRACE"),
     ]
     assert sum(path.endswith("/stack") for path in asked) == 32

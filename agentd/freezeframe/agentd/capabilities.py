@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from freezeframe.agentd.config import StoreLimits
+from freezeframe.agentd.config import MetricsEndpoint, StoreLimits
 from freezeframe.agentd.errors import AgentError
 from freezeframe.agentd.host import Host, nvml
 from freezeframe.agentd.host.gpu_library import GpuLibraryError, NoGpuLibraryError
@@ -62,8 +62,8 @@ _RESTART = "sudo systemctl daemon-reload && sudo systemctl restart freezeframe-a
 # Level of Yama from which nobody may read another process's memory, whatever they hold.
 _YAMA_NOBODY = 3
 
-# Where distributions put python3-bpfcc.
-_DISTRIBUTION = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages", "/usr/lib64/python3/site-packages")
+# As in `bpf.compiler`.
+_DISTRIBUTION = ("/usr/lib/python3/dist-packages", *sorted(glob.glob("/usr/lib/python3.*/site-packages")))
 
 
 def probe(
@@ -100,6 +100,21 @@ def recorder(outcome: Outcome) -> Capability:
     return Capability(name="recorder", state=State.ABSENT, detail=detail, hint=outcome.hint or "see the agent's log")
 
 
+def kernel_stacks(probed: Sequence[Capability], helper: str) -> Capability:
+    """Say whether kernel stacks are read, and by which of the two ways."""
+    name = "kernel stacks"
+    if any(each.name == _OPTIONAL and each.state is State.PRESENT for each in probed):
+        return Capability(name=name, state=State.PRESENT, detail="read by the agent, which has CAP_SYS_ADMIN")
+    if os.path.exists(helper):
+        return Capability(name=name, state=State.PRESENT, detail=f"opened by the helper at {helper}")
+    return Capability(
+        name=name,
+        state=State.LIMITED,
+        detail=f"not read: the agent has no CAP_SYS_ADMIN, and no helper listens at {helper}",
+        hint="sudo systemctl enable --now freezeframe-kernel-stacks",
+    )
+
+
 def gpus(host: Host) -> Capability:
     """Say whether NVIDIA's library is there; it is not loaded."""
     try:
@@ -123,12 +138,13 @@ def schedules(count: int, damage: Sequence[str]) -> Capability:
     )
 
 
-def metrics(port: int, problems: Sequence[str]) -> Capability:
+def metrics(endpoint: MetricsEndpoint, problems: Sequence[str]) -> Capability:
     """Say whether Prometheus can ask."""
     if problems:
-        hint = "set metrics.port to another one, or end what has it"
+        hint = "set metrics.port and metrics.address to what this host has free, or end what has it"
         return Capability(name="metrics", state=State.ABSENT, detail=problems[0], hint=hint)
-    detail = f"http://127.0.0.1:{port}/metrics" if port else "off: metrics.port is 0"
+    host = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+    detail = f"http://{host}:{endpoint.port}/metrics" if endpoint.port else "off: metrics.port is 0"
     return Capability(name="metrics", state=State.PRESENT, detail=detail)
 
 

@@ -139,13 +139,14 @@ async def compose(
             if once
             else [
                 capabilities.schedules(len(schedules.listed()), schedules.damage),
-                capabilities.metrics(config.metrics.port, problems),
+                capabilities.metrics(config.metrics, problems),
             ]
         )
         listening = [] if listener is None else [listener.capability()]
         armed = capabilities.recorder(await watching.ask())
         kept = await _probe_store(store, copier, config)
-        return (*probed, armed, capabilities.gpus(Host()), *listening, *own, *kept)
+        stacks = capabilities.kernel_stacks(probed, config.kernel_stacks)
+        return (*probed, stacks, armed, capabilities.gpus(Host()), *listening, *own, *kept)
 
     parts = Parts(
         captures=captures,
@@ -172,7 +173,7 @@ async def compose(
             schedules.run(),
         ]
         if config.metrics.port:
-            lasting.append(serve_metrics(config.metrics.port, metrics.text, on_metrics_problem))
+            lasting.append(serve_metrics(config.metrics.address, config.metrics.port, metrics.text, on_metrics_problem))
     if copier is not None:
         lasting.append(copier.run())
     tasks = [asyncio.ensure_future(each) for each in lasting]

@@ -26,7 +26,7 @@ name = "page"
 command = ["/usr/local/bin/page-on-call"]
 schedules = ["stuck"]
 
-[metrics]                             # Prometheus, on 127.0.0.1
+[metrics]                             # Prometheus, on 127.0.0.1 unless address says otherwise
 port = 9817
 
 [[roles]]                             # where a role is not found by itself
@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ipaddress
 import math
 import os
 import re
@@ -127,10 +128,12 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
-    """`/metrics` for Prometheus, on 127.0.0.1."""
+    """`/metrics` for Prometheus: plain HTTP, and whoever reaches it is answered."""
 
     # 0 = there is none.
     port: int = 0
+    # One of this host, or "0.0.0.0" or "::" for all of them; nothing keeps others out then but the network.
+    address: str = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +199,8 @@ class Config:
     runtime_dir: str = "/run/freezeframe"
     # Snapshots, in `snapshots/`.
     state_dir: str = "/var/lib/freezeframe"
+    # Socket of the helper that opens kernel stacks where it runs and the agent has no CAP_SYS_ADMIN.
+    kernel_stacks: str = "/run/freezeframe-kernel-stacks/socket"
     log_level: str = "info"
     # Titles or addresses of the clients that matter; empty = the group that owns most of the stuck requests.
     clients: tuple[str, ...] = ()
@@ -312,7 +317,7 @@ def _check(config: Config, source: str) -> None:
             raise ConfigError(f"{source}: {key} must be {rule}")
 
     limits = config.capture
-    for key in ("runtime_dir", "state_dir"):
+    for key in ("runtime_dir", "state_dir", "kernel_stacks"):
         require(getattr(config, key).startswith("/"), key, "an absolute path")
     require(config.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}")
     for field in dataclasses.fields(limits):
@@ -345,6 +350,7 @@ def _check(config: Config, source: str) -> None:
         require(any(given), f"roles[{index}]", "given a title, exe, unit or port to match")
     _check_schedules(config, source)
     require(0 <= config.metrics.port <= _LAST_PORT, "metrics.port", f"a port up to {_LAST_PORT}, or 0 for none")
+    require(_is_ip_address(config.metrics.address), "metrics.address", "an IP address")
     for index, hook in enumerate(config.hooks):
         where = f"hooks[{index}]"
         require(NAME.fullmatch(hook.name) is not None, f"{where}.name", "up to 64 letters, digits, dots or dashes")
@@ -366,6 +372,14 @@ def _split(text: str) -> SplitResult:
     except ValueError:
         port = 0
     return urlsplit("") if port == 0 else parts
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_web_address(text: str) -> bool:

@@ -237,6 +237,15 @@ def with_hooks(collectors: Sequence[Collector], path: str | None) -> tuple[Colle
     return tuple(run_hook.of(hooks) if each.name == run_hook.RUN_HOOK.name else each for each in collectors)
 
 
+def host_of(state_dir: str, path: str | None = None) -> Host:
+    """Give the host as the configuration file has it for workers."""
+    try:
+        return Host(state_dir=state_dir, kernel_stacks=configuration.in_force(path).kernel_stacks)
+    except StartError:
+        # The front says so.
+        return Host(state_dir=state_dir)
+
+
 def main(
     control: int,
     collectors: Sequence[Collector] = COLLECTORS,
@@ -259,5 +268,5 @@ if __name__ == "__main__":
     main(
         int(sys.argv[-1]),
         collectors=with_hooks(COLLECTORS, _options[1] if len(_options) > 1 else None),
-        host=Host(state_dir=_options[0]) if _options else Host(),
+        host=host_of(*_options) if _options else Host(),
     )

@@ -1,8 +1,8 @@
 """What the agent tells Prometheus: captures and how they end, what clients wait for, what the recorder costs.
 
-Everything is in memory already; nothing is looked at for a scrape. `serve` answers `GET /metrics` on the loopback
-address, a few connections at a time and each for some seconds: prometheus_client's own server takes a thread for every
-connection for as long as its client likes, which a front that must answer cannot afford.
+Everything is in memory already; nothing is looked at for a scrape. `serve` answers `GET /metrics`, a few
+connections at a time and each for some seconds: prometheus_client's own server takes a thread for every connection for
+as long as its client likes, which a front that must answer cannot afford.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from freezeframe.agentd.schedules.feed import Feed
 from freezeframe.agentd.watching import on_path
 from freezeframe.judge.model import Edge, Outcome, Process, RecorderState, Verdict
 
-ADDRESS = "127.0.0.1"
 # Edges with the most requests in flight; the rest is one sum.
 _EDGES = 100
 _CONNECTIONS = 16
@@ -167,7 +166,7 @@ def _of_edges(edges: Iterable[Edge], known: Sequence[Process]) -> Metric:
     return found
 
 
-async def serve(port: int, text: Callable[[], bytes], on_problem: Callable[[str], None]) -> None:
+async def serve(address: str, port: int, text: Callable[[], bytes], on_problem: Callable[[str], None]) -> None:
     """Answer scrapes until cancelled; a port that is taken is told, empty once it is had, and tried again."""
     connections = 0
 
@@ -189,9 +188,9 @@ async def serve(port: int, text: Callable[[], bytes], on_problem: Callable[[str]
 
     while True:
         try:
-            server = await asyncio.start_server(answer, ADDRESS, port, limit=_REQUEST_BYTES)
+            server = await asyncio.start_server(answer, address, port, limit=_REQUEST_BYTES)
         except OSError as error:
-            on_problem(f"listening on {ADDRESS}:{port} for /metrics: {os.strerror(error.errno or 0)}")
+            on_problem(f"listening on {address} port {port} for /metrics: {os.strerror(error.errno or 0)}")
             await asyncio.sleep(_AGAIN_S)
             continue
         on_problem("")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import importlib.machinery
 import importlib.util
 import json
@@ -34,8 +35,8 @@ from freezeframe.agentd.groups import end_with_parent
 from freezeframe.agentd.host.native import btf
 
 ROOM = Path(__file__).resolve().parent
-# Where distributions put python3-bpfcc.
-DISTRIBUTION = ("/usr/lib/python3/dist-packages", "/usr/lib/python3/site-packages", "/usr/lib64/python3/site-packages")
+# Where Debian puts python3-bpfcc, and Fedora and RHEL python3-bcc: of whichever Python, since it is pure.
+DISTRIBUTION = ("/usr/lib/python3/dist-packages", *sorted(glob.glob("/usr/lib/python3.*/site-packages")))
 INSTALL = "apt install python3-bpfcc, or: dnf install python3-bcc"
 _ARCHITECTURES = {"x86_64": "x86"}
 _TRACEFS = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier, UnavailableError
 from freezeframe.agentd.collectors.readable import may_be_read
-from freezeframe.agentd.host import Host, procfs, waits
+from freezeframe.agentd.host import Host, kernel_stacks, procfs, waits
 from freezeframe.agentd.host.native import libdw, seize, task_iterator
 from freezeframe.agentd.host.native import look as looking
 from freezeframe.agentd.host.native.files import AddressSpace, Files
@@ -125,6 +125,7 @@ class Looks:
         self._looking_at = 0
         folder = f"{host.state_dir}/{_SYMBOLS_FOLDER}" if host.state_dir else None
         self._files = Files(SymbolCache(folder, self._say_building))
+        self._kernel_stacks = kernel_stacks.KernelStacks(host)
         self._kernel_stacks_denied = 0
         self._source: task_iterator.TaskIterator | looking.FewRegisters
         self._missing: list[tuple[str, str]] = []
@@ -152,7 +153,7 @@ class Looks:
         self._missing.clear()
         if self._kernel_stacks_denied:
             self._report.partial(
-                f"kernel stacks of {self._kernel_stacks_denied} threads are hidden", "grant CAP_SYS_ADMIN to see them"
+                f"kernel stacks of {self._kernel_stacks_denied} threads are hidden", kernel_stacks.HINT
             )
             self._kernel_stacks_denied = 0
 
@@ -269,7 +270,7 @@ class Looks:
             stat = procfs.stat(thread)
             name = stat.comm
             if stat.state != "R":
-                kernel = procfs.kernel_stack(thread)
+                kernel = self._kernel_stacks.read(looked.target.pid, stack.tid)
         except procfs.DeniedError:
             self._kernel_stacks_denied += 1
         except procfs.ProcfsError:

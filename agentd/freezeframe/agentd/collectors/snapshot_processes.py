@@ -2,8 +2,8 @@
 
 Reads: /proc/PID/{stat,status,cgroup,exe,limits,fd,ns/net} and, of each thread, /proc/PID/task/TID/{stat,status,
 schedstat,wchan,syscall,stack}; nothing that a stuck process can block. Pause of the target: 0. Privilege:
-CAP_SYS_PTRACE for system calls, CAP_SYS_ADMIN for kernel stacks. Cost: about 60 microseconds per thread and look.
-Cannot see: user frames; what a thread did between the looks.
+CAP_SYS_PTRACE for system calls, CAP_SYS_ADMIN for kernel stacks, its own or that of freezeframe-kernel-stacks. Cost:
+about 60 microseconds per thread and look. Cannot see: user frames; what a thread did between the looks.
 
 Each process is handed over at the first look, and again with what moved after the window. One that ends meanwhile is
 handed over as `exited`. Kernel stacks are read of sleeping threads only: a running one's means nothing.
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from freezeframe.agentd.collectors.contract import Collector, Report, Tier
 from freezeframe.agentd.collectors.find_processes import read_process
-from freezeframe.agentd.host import Host, cgroups, procfs
+from freezeframe.agentd.host import Host, cgroups, kernel_stacks, procfs
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.judge.model import Process, Snapshot, Thread
 
@@ -80,6 +80,7 @@ class _Collection:
         self._machine = os.uname().machine
         self._boottime_ms = host.clock.boottime() * 1000.0
         self._threads_left = job.caps.threads
+        self._kernel_stacks = kernel_stacks.KernelStacks(host)
         self._stacks_denied = 0
         self._calls_denied = 0
 
@@ -142,9 +143,7 @@ class _Collection:
     def say_what_was_denied(self) -> None:
         """Tell once what no thread showed."""
         if self._stacks_denied:
-            self._report.partial(
-                f"kernel stacks of {self._stacks_denied} threads are hidden", "grant CAP_SYS_ADMIN to see them"
-            )
+            self._report.partial(f"kernel stacks of {self._stacks_denied} threads are hidden", kernel_stacks.HINT)
         if self._calls_denied:
             self._report.partial(
                 f"system calls of {self._calls_denied} threads are hidden",
@@ -175,14 +174,14 @@ class _Collection:
         for tid in tids:
             thread_directory = f"{directory}/task/{tid}"
             try:
-                threads.append(self._thread(tid, thread_directory))
+                threads.append(self._thread(pid, tid, thread_directory))
                 if self._job.window_ms:
                     counters[tid] = _Counters.read(thread_directory)
             except procfs.ProcfsError:
                 continue  # ended since the list was made
         return tuple(threads), counters
 
-    def _thread(self, tid: int, directory: str) -> Thread:
+    def _thread(self, pid: int, tid: int, directory: str) -> Thread:
         stat = procfs.stat(directory)
         call = procfs.Syscall(name="", number=-1, arguments=())
         stack: tuple[str, ...] = ()
@@ -194,7 +193,7 @@ class _Collection:
             except procfs.ProcfsError:
                 pass  # ended, or a kernel without it
             if stat.state != "R" and not self._stacks_denied_to_all():
-                stack = self._kernel_stack(directory)
+                stack = self._kernel_stack(pid, tid)
         return Thread(
             tid=tid,
             name=stat.comm,
@@ -206,9 +205,9 @@ class _Collection:
             cpu_ms=stat.cpu_ms,
         )
 
-    def _kernel_stack(self, directory: str) -> tuple[str, ...]:
+    def _kernel_stack(self, pid: int, tid: int) -> tuple[str, ...]:
         try:
-            return procfs.kernel_stack(directory)
+            return self._kernel_stacks.read(pid, tid)
         except procfs.DeniedError:
             self._stacks_denied += 1
         except procfs.ProcfsError:

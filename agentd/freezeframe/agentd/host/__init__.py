@@ -39,6 +39,8 @@ class Host:
     clock: Clock = Clock()
     # Where the agent keeps snapshots and caches; empty where it keeps none.
     state_dir: str = ""
+    # Socket of the helper that opens kernel stacks (`host.kernel_stacks`); empty where there is none.
+    kernel_stacks: str = ""
     # Descriptor of a socket on which the recorder can be asked (`host.recorder`); None = there is no recorder now.
     recorder: int | None = None
 
