@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard proto/freezeframe/v1/*.proto)
 
-.PHONY: setup demo test check replay e2e engines fuzz bench kernels bccs pythons floors proto package package-test lock docs clean
+.PHONY: setup demo test check replay e2e engines fuzz bench kernels bccs pythons floors proto package package-test chart lock docs clean
 
 setup: $(VENV)/.ready
 
@@ -33,9 +33,15 @@ check: setup
 test: setup
 	$(BIN)/python -m pytest -q
 
-# The main job on a real router, from nothing to a verdict.
-demo: setup
+# The main job on a real router, from nothing to a verdict; of the setup as little as it needs.
+demo: $(if $(wildcard $(VENV)/.ready),setup,$(VENV)/.demo)
 	$(BIN)/python -m tests.demo
+
+$(VENV)/.demo: pyproject.toml packaging/setup.sh
+	sh packaging/setup.sh
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[agent,bed]'
+	touch $@
 
 # Every snapshot of a known wedge or of health, judged again.
 replay: setup
@@ -81,13 +87,22 @@ pythons floors:
 	sh packaging/setup.sh
 	sh packaging/try_versions.sh $@
 
-# Wheel, sdist, bill of materials and Debian package into dist/, from pinned hashes.
+# Wheel, sdist, bill of materials, Debian package and, with rpmbuild, rpm into dist/, from pinned hashes.
 package: $(VENV)/.package
 	sh packaging/build.sh $(VENV)
 
-# The package in a fresh root with systemd: installed, used, upgraded, purged; the same bytes twice. Root, ten minutes.
+# The packages in fresh roots, the Debian one with systemd: installed, used, upgraded, purged; the same bytes twice.
+# Root, ten minutes.
 package-test: $(VENV)/.package
+	sh packaging/setup.sh --package
 	sh packaging/deb/try.sh $(VENV)
+
+# The Helm chart: rendered, linted, validated against the schemas of Kubernetes. Brings helm, 37 MB.
+chart: $(BIN)/helm
+	FREEZEFRAME_REQUIRE=helm,kubernetes $(BIN)/python -m pytest -q tests/repo/test_packaging.py
+
+$(BIN)/helm: packaging/kubernetes/helm.sh | $(VENV)/.ready
+	sh packaging/kubernetes/helm.sh $(VENV)
 
 # What the agent's environment is pinned to.
 lock: $(VENV)/.package

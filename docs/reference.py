@@ -21,6 +21,7 @@ from freezeframe.judge.verdicts import OTHERWISE, RULES
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs/pages"
 PROTO = ROOT / "proto/freezeframe/v1"
+CHART = ROOT / "packaging/kubernetes/freezeframe"
 # A comment of the configuration stands above its field.
 _FIELD = re.compile(r"^    (\w+): ")
 
@@ -36,6 +37,7 @@ def main(directory: Path) -> None:
         ("collectors", collectors),
         ("verdicts", verdicts),
         ("wire", wire),
+        ("chart", chart),
     )
     for name, lines in pages:
         (directory / f"reference/{name}.md").write_text("\n".join(lines()) + "\n", encoding="utf-8")
@@ -122,6 +124,12 @@ def wire() -> Iterator[str]:
     for path in sorted(PROTO.glob("*.proto")):
         yield f"## {path.name}\n"
         yield f"```protobuf\n{path.read_text(encoding='utf-8').strip()}\n```\n"
+
+
+def chart() -> Iterator[str]:
+    """Give the values of the Helm chart."""
+    yield "# Values of the Helm chart\n"
+    yield f"```yaml\n{(CHART / 'values.yaml').read_text(encoding='utf-8').strip()}\n```\n"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Builds wheel, sdist, software bill of materials and Debian package into dist/; two runs give the same bytes.
+# Builds wheel, sdist, software bill of materials, Debian package and, where there is rpmbuild, rpm into dist/; two runs
+# give the same bytes.
 #
-# build.sh VENV [wheel|deb]      VENV holds the build tools (group `package`); default: everything. REVISION is Debian's.
+# build.sh VENV [wheel]      VENV holds the build tools (group `package`); default: everything. REVISION is the packages'.
 set -eu
 umask 022
 cd "$(dirname "$0")/.."
 bin="$(cd "$1" && pwd)/bin"
-what="${2:-deb}"
+what="${2:-}"
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y pyproject.toml)}"
 export SOURCE_DATE_EPOCH
 export LC_ALL=C TZ=UTC
@@ -17,10 +18,10 @@ rm -f dist/freezeframe-*
 
 version="$("$bin/python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')"
 python=/usr/bin/python3
-root=build/deb
+root=build/tree
 app="$root/opt/freezeframe"
 rm -rf "$root"
-mkdir -p "$root/DEBIAN" "$app"
+mkdir -p "$app"
 
 # The agent's own environment, from pinned hashes, run by the distribution's Python.
 "$python" -m venv --without-pip "$app"
@@ -37,9 +38,12 @@ printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' "
 mkdir -p dist
 "$bin/cyclonedx-py" environment --output-reproducible --of JSON --output-file dist/freezeframe-sbom.cdx.json "$app/bin/python3"
 
-install -D -m 644 packaging/systemd/freezeframe-agentd.service "$root/usr/lib/systemd/system/freezeframe-agentd.service"
+for unit in freezeframe-agentd.service freezeframe-kernel-stacks.service; do
+    install -D -m 644 "packaging/systemd/$unit" "$root/usr/lib/systemd/system/$unit"
+done
 install -D -m 644 packaging/systemd/freezeframe.sysusers.conf "$root/usr/lib/sysusers.d/freezeframe.conf"
 install -D -m 644 packaging/config/agentd.toml "$root/etc/freezeframe/agentd.toml"
+install -D -m 755 packaging/capture-before-restart.sh "$root/usr/lib/freezeframe/capture-before-restart.sh"
 mkdir -p "$root/usr/bin"
 ln -s ../../opt/freezeframe/bin/freezeframe ../../opt/freezeframe/bin/freezeframe-agentd "$root/usr/bin/"
 complete() {
@@ -57,11 +61,22 @@ install -m 644 dist/freezeframe-sbom.cdx.json "$root/usr/share/doc/freezeframe/s
 gzip -9nc CHANGELOG.md >"$root/usr/share/doc/freezeframe/changelog.gz"
 
 minor="$("$python" -c 'import sys; print(sys.version_info.minor)')"
+find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+
+if command -v rpmbuild >/dev/null; then
+    rm -rf build/rpm
+    rpmbuild -bb --quiet --define "_topdir $PWD/build/rpm" --define "_rpmdir $PWD/dist" --define '_build_name_fmt %{NVRA}.rpm' \
+        --define "tree $PWD/$root" --define "version $version" --define "revision ${REVISION:-1}" --define "python 3.$minor" \
+        packaging/rpm/freezeframe.spec
+fi
+
+mkdir "$root/DEBIAN"
 sed -e "s/@VERSION@/$version-${REVISION:-1}/" -e "s/@ARCHITECTURE@/$(dpkg --print-architecture)/" \
     -e "s/@SIZE@/$(du -sk --apparent-size "$root" | cut -f1)/" \
     -e "s/@PYTHON@/3.$minor/" -e "s/@NEXT_PYTHON@/3.$((minor + 1))/" packaging/deb/control.in >"$root/DEBIAN/control"
 echo /etc/freezeframe/agentd.toml >"$root/DEBIAN/conffiles"
 install -m 755 packaging/deb/preinst packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$root/DEBIAN/"
-find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+find "$root/DEBIAN" -exec touch --date="@$SOURCE_DATE_EPOCH" {} +
+touch --date="@$SOURCE_DATE_EPOCH" "$root"
 dpkg-deb --root-owner-group -Zxz --build "$root" dist/ >/dev/null
 ls -1 dist

@@ -1,11 +1,14 @@
 #!/bin/sh
 # Installs the system packages that freezeframe uses, where this user may; says what is missing where not.
 #
-# setup.sh [--test] [--bench] [--kernels]   --test adds the programs that tests trace, --bench what only tests/bench
-# compares with (gdb, eu-stack), --kernels what boots another kernel (qemu) and unpacks another BCC (debootstrap).
+# setup.sh [--test] [--bench] [--package] [--kernels]   --test adds the programs that tests trace, --bench what only
+# tests/bench compares with (gdb, eu-stack), --package what packages are made and tried with (rpm, debootstrap), --kernels
+# what boots another kernel (qemu) and unpacks another BCC (debootstrap).
 set -eu
 
 packages="python3-bpfcc libdw1 iproute2 procps"
+# Debian has venv apart from Python.
+python3 -c "import ensurepip" 2>/dev/null || packages="$packages python3-venv"
 # For tests: journal files, published ports.
 packages="$packages systemd-journal-remote iptables"
 for option in "$@"; do
@@ -15,6 +18,7 @@ for option in "$@"; do
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         ;;
     --bench) packages="$packages gdb elfutils curl" ;;
+    --package) packages="$packages debootstrap rpm" ;;
     --kernels) packages="$packages qemu-system-x86 busybox-static debootstrap" ;;
     *)
         echo "setup.sh: unknown option $option" >&2

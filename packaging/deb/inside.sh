@@ -32,10 +32,18 @@ systemctl is-enabled --quiet freezeframe-agentd || fail "the unit is not enabled
 [ "$(stat -c '%a %U %G' /run/freezeframe/capture.sock)" = "660 freezeframe freezeframe-capture" ] || fail "the socket's mode"
 grep -q 'root  *present  runs as uid' /tmp/doctor || fail "doctor does not find the five capabilities: $(cat /tmp/doctor)"
 freezeframe --quiet snap --output brief -o /tmp/first.ffz || fail "snap"
+systemctl enable --quiet --now freezeframe-kernel-stacks || fail "the helper does not start"
+for _ in $(seq 120); do [ -S /run/freezeframe-kernel-stacks/socket ] && break; sleep 0.5; done
+freezeframe doctor | grep -q 'kernel stacks  *present' || fail "doctor does not see the helper"
+freezeframe --quiet --output json snap -p 1 -o /tmp/stacks.ffz >/tmp/stacks.json || fail "snap with kernel stacks"
+/opt/freezeframe/bin/python3 -c 'import json
+threads = [thread for each in json.load(open("/tmp/stacks.json"))["processes"] if each["pid"] == 1 for thread in each["threads"]]
+assert threads and all(thread["kernel_stack"] for thread in threads), threads' || fail "the helper opens no kernel stack"
 for file in bash-completion/completions/freezeframe zsh/vendor-completions/_freezeframe \
     fish/vendor_completions.d/freezeframe.fish man/man1/freezeframe-snap.1.gz man/man1/freezeframe-agentd.1.gz; do
     [ -s "/usr/share/$file" ] || fail "/usr/share/$file is not there"
 done
+[ -x /usr/lib/freezeframe/capture-before-restart.sh ] || fail "nothing captures before a restart"
 # A member of the group needs no sudo; another user gets a sentence.
 useradd --no-create-home --groups freezeframe-capture member
 useradd --no-create-home stranger

@@ -28,16 +28,25 @@ else
     debootstrap --variant=minbase --include=systemd,python3-bpfcc,libdw1 "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$work/root"
 fi
 sh packaging/build.sh "$venv" >/dev/null
-mkdir -p "$work/root/root/first" "$work/root/root/second"
+mkdir -p "$work/root/root/first" "$work/root/root/second" "$work/rpm"
 cp dist/*.deb "$work/root/root/first/"
 sha256sum dist/* >"$work/sums"
 rm dist/*
 sh packaging/build.sh "$venv" >/dev/null
 sha256sum --check --quiet "$work/sums"
 rm dist/*.deb
+[ ! -e dist/*.rpm ] || mv dist/*.rpm "$work/rpm/"
 REVISION=2 sh packaging/build.sh "$venv" >/dev/null
 mv dist/*-2_*.deb "$work/root/root/second/"
 cp "$work"/root/root/first/*.deb dist/
+if command -v rpm >/dev/null; then
+    cp -a "$work/root" "$work/rpm-root"
+    sh packaging/rpm/try.sh "$work/rpm-root" "$work"/rpm/*-1.*.rpm dist/*-2.*.rpm
+    mv -f "$work"/rpm/*.rpm dist/
+    rm dist/*-2.*.rpm
+else
+    echo "no rpm here (apt install rpm): it is not tried" >&2
+fi
 cp packaging/deb/inside.sh "$work/root/root/"
 
 # What a container has none of.

@@ -18,6 +18,9 @@ from tests.support import guest
 from tests.support.router_log import JOURNAL_REMOTE
 from tests.support.sshd import SSHD
 
+# As `make chart` brings it, or the machine's own.
+HELM = shutil.which("helm", path=f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}") or ""
+
 
 def _root() -> str | None:
     return None if os.geteuid() == 0 else "runs as root only"
@@ -139,7 +142,12 @@ def _docs() -> str | None:
 
 
 def _helm() -> str | None:
-    return None if shutil.which("helm") else "no helm here"
+    return None if HELM else "no helm here: make chart"
+
+
+def _kubernetes() -> str | None:
+    found = importlib.util.find_spec("kubernetes_validate") is not None
+    return None if found else "no schemas of Kubernetes here: pip install kubernetes-validate"
 
 
 def _nat() -> str | None:
@@ -189,6 +197,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "systemd": _systemd,
     "docs": _docs,
     "helm": _helm,
+    "kubernetes": _kubernetes,
     "chromium": _chromium,
     "bench": _bench,
     "engines": _engines,
