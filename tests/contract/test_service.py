@@ -23,7 +23,8 @@ from tests.support.filled import canned_snapshot
 from tests.support.waiting import eventually
 
 Reason = service_pb2.ErrorInfo.Reason
-METHODS = service_pb2.DESCRIPTOR.services_by_name["CaptureService"].methods_by_name
+SERVICES = service_pb2.DESCRIPTOR.services_by_name
+METHODS = SERVICES["CaptureService"].methods_by_name
 
 REQUESTS = {
     "Capture": service_pb2.CaptureRequest(),
@@ -331,8 +332,20 @@ async def test_capabilities_tell_what_the_agent_is(agent: RunningAgent) -> None:
 
 
 def test_the_role_table_has_every_rpc() -> None:
+    assert [*SERVICES] == ["CaptureService"]
     assert set(MINIMUM_ROLE) == set(METHODS) == set(REQUESTS)
     assert not allowed(Role.ADMIN, "Unheard")
+    assert not any(allowed(None, rpc) for rpc in METHODS)
+
+
+async def test_an_rpc_that_is_not_in_the_table_is_denied_to_everybody(
+    agent: RunningAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rpc in METHODS:
+        monkeypatch.delitem(MINIMUM_ROLE, rpc)
+    for role in ALLOWED:
+        assert {await outcome_of(agent, role, rpc) for rpc in METHODS} == {"NOT_SUPPORTED"}
+    assert agent.engine.specs == []
 
 
 # Written out a second time on purpose: what a role may do must not change by accident.
