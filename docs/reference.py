@@ -103,7 +103,7 @@ def collectors() -> Iterator[str]:
     for collector in COLLECTORS:
         text = inspect.getdoc(inspect.getmodule(collector.collect)) or ""
         yield f"## {collector.name}\n"
-        yield f"```text\n{text}\n```\n"
+        yield from _prose(text.removeprefix(f"{collector.name}: "))
 
 
 def verdicts() -> Iterator[str]:
@@ -114,7 +114,21 @@ def verdicts() -> Iterator[str]:
         text = inspect.getdoc(inspect.getmodule(rule)) or ""
         title, _, proof = text.partition(":")
         yield f"## {title}\n"
-        yield f"```text\n{proof.strip()}\n```\n"
+        yield from _prose(proof.strip())
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Give a docstring as Markdown: its paragraphs, lists and code in backticks are that, all else is text."""
+    listed = False
+    for line in (text[:1].upper() + text[1:]).splitlines():
+        # An item, or one that goes on.
+        if line and line.startswith(("- ", "  ")) != listed:
+            listed = not listed
+            yield ""
+        parts = line.split("`")
+        parts[::2] = [re.sub(r"[\\*_\[\]{}]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+        yield "`".join(parts)
+    yield ""
 
 
 def wire() -> Iterator[str]:
