@@ -147,6 +147,34 @@ async def test_the_end_of_the_agent_ends_it(tmp_path: Path) -> None:
         await uncalled
 
 
+async def test_what_waits_at_the_end_of_the_agent_does_not_begin(tmp_path: Path) -> None:
+    async def call(agent: RunningAgent) -> None:
+        async with agent.parts.captures.join(CaptureSpec()) as part:
+            await part.captured()
+
+    async with running_agent(tmp_path) as agent:
+        agent.engine.release.clear()
+        called = asyncio.create_task(call(agent))
+        await eventually(lambda: len(agent.engine.specs) == 1)
+        uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED, Urgency.PATIENT))
+        await asyncio.sleep(0)
+    for ended in (called, uncalled):
+        with pytest.raises(LauncherDownError, match="the agent is stopping"):
+            await ended
+    assert [spec.trigger for spec in agent.engine.specs] == ["snap"]
+
+
+async def test_a_caller_who_leaves_at_once_ends_none_of_them(agent: RunningAgent) -> None:
+    agent.engine.release.clear()
+    uncalled = asyncio.create_task(agent.parts.captures.uncalled(UNCALLED, Urgency.PATIENT))
+    await eventually(lambda: len(agent.engine.specs) == 1)
+    async with agent.parts.captures.join(CaptureSpec()):
+        pass
+    agent.engine.release.set()
+    captured, _ = await uncalled
+    assert captured.snapshot_id.startswith("gpu-07-")
+
+
 async def test_of_a_schedule_the_last_ones_are_kept(tmp_path: Path) -> None:
     def make(snapshot_id: str) -> Snapshot:
         snapshot = canned_snapshot(snapshot_id)

@@ -91,6 +91,7 @@ class Captures:
         self._refilled = clock()
         # Captures that nobody called for: one at a time, while no caller has one.
         self._line = _Line()
+        self._stopping = False
         self._uncalled: asyncio.Task[Captured] | None = None
 
     def join(self, spec: CaptureSpec) -> Participation:
@@ -123,6 +124,8 @@ class Captures:
         while True:
             await self._line.first(place)
             try:
+                if self._stopping:
+                    raise LauncherDownError("the agent is stopping", "try again")
                 run = _Run(spec)
                 task = self._uncalled = asyncio.get_running_loop().create_task(self._capture(run), name="uncalled")
                 try:
@@ -135,11 +138,10 @@ class Captures:
                     return captured, await _not_kept_because(run)
             finally:
                 self._line.leave()
-            if not self._runs:
-                raise LauncherDownError("the agent is stopping", "try again")
 
     async def stop(self) -> None:
         """Cancel what runs; whoever waits gets LauncherDownError."""
+        self._stopping = True
         tasks = [run.task for run in self._runs] + ([self._uncalled] if self._uncalled is not None else [])
         for task in tasks:
             task.cancel()
