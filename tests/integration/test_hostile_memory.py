@@ -142,13 +142,13 @@ def test_a_look_at_damaged_memory_ends_with_a_reason_or_with_what_is_there(
     recorded: tuple[str, dict[int, bytes]], seed: int
 ) -> None:
     directory, pages = recorded
-    begin = time.monotonic()
+    begin = time.thread_time()
     try:
         found = see_all(Recorded(pages, damaged(pages, seed)), directory)
     except ALLOWED:
         found = 0
     assert found <= 1000
-    assert time.monotonic() - begin < 30
+    assert time.thread_time() - begin < 30  # of its own: the machine may be busy
 
 
 @FUZZ
