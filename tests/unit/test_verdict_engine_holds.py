@@ -194,3 +194,11 @@ def test_near_miss_a_scheduler_that_last_told_its_numbers_before_the_requests_ca
         scene, _, engine = silent(age_ms=17_000)
         scene.metrics.append(Metric(name="load_num_running_reqs", value=0.0, pid=engine.http, age_ms=told_ms))
         assert scene.verdict().code is code
+
+
+def test_near_miss_a_prefill_whose_router_is_on_another_host():
+    scene = Scene()
+    prefill = scene.engine("prefill")
+    scene.owed("10.0.0.2", prefill, 30, age_ms=41_000)
+    scene.gauges(prefill)
+    assert scene.verdict().code is Code.UNDETERMINED

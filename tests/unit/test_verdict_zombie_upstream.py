@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from freezeframe.judge.model import Confidence, Verdict
 from tests.support.scene import Engine, Scene
 
@@ -66,3 +68,15 @@ def test_near_miss_one_more_than_the_clients_that_are_there():
     assert Code.ZOMBIE_UPSTREAM not in [finding.code for finding in scene.conclude().findings]
     scene.streams(router, engine, 8)
     assert Code.ZOMBIE_UPSTREAM in [finding.code for finding in scene.conclude().findings]
+
+
+def test_near_miss_a_leg_of_a_pair_whose_engine_is_not_seen():
+    scene = Scene()
+    harness, router, prefill, decode = scene.client(), scene.router(), scene.engine("prefill"), scene.engine("decode")
+    scene.owed(harness, router, 30, age_ms=41_000)
+    scene.owed(router, prefill, 30, age_ms=41_000)
+    scene.owed(router, decode, 30, age_ms=41_000)
+    scene.sockets = [replace(s, peer_pid=None) for s in scene.sockets if s.pid != decode.http]
+    for pid in (decode.http, decode.scheduler, decode.detokenizer):
+        del scene.processes[pid]
+    assert Code.ZOMBIE_UPSTREAM not in [finding.code for finding in scene.conclude().findings]

@@ -116,6 +116,7 @@ class Verdict(google.protobuf.message.Message):
     NEXT_STEPS_FIELD_NUMBER: builtins.int
     EXPLAINS_FIELD_NUMBER: builtins.int
     HOLDER_ADDRESS_FIELD_NUMBER: builtins.int
+    HOLDER_HOSTS_FIELD_NUMBER: builtins.int
     code: global___Verdict.Code.ValueType
     """The code."""
     hop: builtins.str
@@ -152,6 +153,10 @@ class Verdict(google.protobuf.message.Message):
     def next_steps(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What to do next, most useful first."""
 
+    @property
+    def holder_hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of several hosts: host of each of holder_pids; empty where the snapshot is of one host."""
+
     def __init__(
         self,
         *,
@@ -167,8 +172,9 @@ class Verdict(google.protobuf.message.Message):
         next_steps: collections.abc.Iterable[builtins.str] | None = ...,
         explains: builtins.int = ...,
         holder_address: builtins.str = ...,
+        holder_hosts: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attribution", b"attribution", "code", b"code", "confidence", b"confidence", "evidence", b"evidence", "explains", b"explains", "holder_address", b"holder_address", "holder_pids", b"holder_pids", "hop", b"hop", "next_steps", b"next_steps", "ruled_out", b"ruled_out", "summary", b"summary", "unknowns", b"unknowns"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attribution", b"attribution", "code", b"code", "confidence", b"confidence", "evidence", b"evidence", "explains", b"explains", "holder_address", b"holder_address", "holder_hosts", b"holder_hosts", "holder_pids", b"holder_pids", "hop", b"hop", "next_steps", b"next_steps", "ruled_out", b"ruled_out", "summary", b"summary", "unknowns", b"unknowns"]) -> None: ...
 
 global___Verdict = Verdict
 
@@ -268,6 +274,7 @@ class Attribution(google.protobuf.message.Message):
     BYTES_PER_S_10S_FIELD_NUMBER: builtins.int
     BYTES_PER_S_60S_FIELD_NUMBER: builtins.int
     TOKENS_PER_S_ERROR_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
     client: builtins.str
     """Name: title or address."""
     pid: builtins.int
@@ -292,6 +299,8 @@ class Attribution(google.protobuf.message.Message):
     """The same over the last 60 s."""
     tokens_per_s_error: builtins.float
     """By how much tokens_per_s may be off, either way; absent when unknown."""
+    host: builtins.str
+    """Of several hosts: the one that pid runs on; empty otherwise."""
     @property
     def talks_to(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hops that it talks to: "router", or "decode" when it goes round the router."""
@@ -312,9 +321,10 @@ class Attribution(google.protobuf.message.Message):
         bytes_per_s_10s: builtins.float | None = ...,
         bytes_per_s_60s: builtins.float | None = ...,
         tokens_per_s_error: builtins.float | None = ...,
+        host: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "_tokens_per_s_error", b"_tokens_per_s_error", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "tokens_per_s", b"tokens_per_s", "tokens_per_s_error", b"tokens_per_s_error"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "_tokens_per_s_error", b"_tokens_per_s_error", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "client", b"client", "connections", b"connections", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s", "tokens_per_s_error", b"tokens_per_s_error"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_bytes_per_s", b"_bytes_per_s", "_bytes_per_s_10s", b"_bytes_per_s_10s", "_bytes_per_s_60s", b"_bytes_per_s_60s", "_oldest_age_ms", b"_oldest_age_ms", "_pid", b"_pid", "_tokens_per_s", b"_tokens_per_s", "_tokens_per_s_error", b"_tokens_per_s_error", "bypasses_router", b"bypasses_router", "bytes_per_s", b"bytes_per_s", "bytes_per_s_10s", b"bytes_per_s_10s", "bytes_per_s_60s", b"bytes_per_s_60s", "client", b"client", "connections", b"connections", "host", b"host", "oldest_age_ms", b"oldest_age_ms", "pid", b"pid", "requests_in_flight", b"requests_in_flight", "stray", b"stray", "talks_to", b"talks_to", "tokens_per_s", b"tokens_per_s", "tokens_per_s_error", b"tokens_per_s_error"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_bytes_per_s", b"_bytes_per_s"]) -> typing.Literal["bytes_per_s"] | None: ...
     @typing.overload

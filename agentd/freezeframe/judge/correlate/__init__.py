@@ -16,7 +16,9 @@ from freezeframe.judge.correlate.edges import sum_edges
 from freezeframe.judge.correlate.engines import find_engines
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.correlate.hops import find_hops
+from freezeframe.judge.correlate.joined import Joined
 from freezeframe.judge.correlate.keep_alives import with_keep_alives
+from freezeframe.judge.correlate.places import find_outcomes, find_places
 from freezeframe.judge.correlate.ranks import find_ranks
 from freezeframe.judge.correlate.recorded import with_recorded
 from freezeframe.judge.correlate.requests import find_requests
@@ -26,7 +28,7 @@ from freezeframe.judge.correlate.tasks import refer
 from freezeframe.judge.correlate.unknowns import find_unknowns
 from freezeframe.judge.model import Meta, Process, Request, Snapshot
 
-__all__ = ["Facts", "correlate"]
+__all__ = ["Facts", "correlate", "correlate_joined"]
 
 
 def correlate(snapshots: Sequence[Snapshot]) -> Facts:
@@ -36,12 +38,21 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         ValueError: not exactly one snapshot was given.
     """
     if len(snapshots) != 1:
-        raise ValueError(f"correlating {len(snapshots)} snapshots: each host is judged on its own")
+        raise ValueError(f"correlating {len(snapshots)} snapshots: join the hosts first")
+    return _facts(snapshots[0], None)
+
+
+def correlate_joined(joined: Joined) -> Facts:
+    """Join up what several hosts have told. Processes have their roles already."""
+    return _facts(joined.snapshot, joined)
+
+
+def _facts(snapshot: Snapshot, joined: Joined | None) -> Facts:
     # What an earlier judgement added is made anew.
-    known = tuple(replace(r, upstream=(), joined_by="") for r in snapshots[0].requests if r.source != "socket")
-    processes = {p.pid: p for p in snapshots[0].processes}
-    metrics = annotate(snapshots[0].metrics, processes)
-    snapshot = replace(snapshots[0], requests=known, edges=(), hops=(), metrics=metrics)
+    known = tuple(replace(r, upstream=(), joined_by="") for r in snapshot.requests if r.source != "socket")
+    processes = {p.pid: p for p in snapshot.processes}
+    metrics = annotate(snapshot.metrics, processes)
+    snapshot = replace(snapshot, requests=known, edges=(), hops=(), metrics=metrics)
     meta = snapshot.meta or Meta()
     window_ms = meta.window_ms
     process_index = {p.pid: i for i, p in enumerate(snapshot.processes)}
@@ -69,6 +80,7 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
     client_pids = [pid for pid, p in processes.items() if p.role is Process.Role.CLIENT]
     return Facts(
         snapshot=snapshot,
+        places=find_places(snapshot, joined),
         window_ms=window_ms,
         processes=processes,
         process_index=process_index,
@@ -84,7 +96,10 @@ def correlate(snapshots: Sequence[Snapshot]) -> Facts:
         requests=requests,
         tasks=refer(snapshot.asyncio_tasks, requests),
         ranks=find_ranks(snapshot.processes, mains),
-        unknowns=find_unknowns(snapshot.outcomes, snapshot.processes, client_pids, window_ms),
-        outcomes={outcome.collector: outcome for outcome in snapshot.outcomes},
+        unknowns=(
+            *find_unknowns(joined.parts if joined else [snapshot], client_pids, window_ms),
+            *(joined.unknowns if joined else ()),
+        ),
+        outcomes=find_outcomes(joined.parts if joined else [snapshot]),
         mains=mains,
     )

@@ -14,9 +14,11 @@ connection that was there at one of two looks only has a debt of age 0: it can b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from freezeframe.judge.correlate.addresses import LOOPBACK, host_of, plain, port_of
 from freezeframe.judge.correlate.facts import Connection, Debt, Listener
 from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, PROBE_ADDRESS, STUCK_MS
 from freezeframe.judge.model import Process, Socket
@@ -29,7 +31,6 @@ ENGINE_PARTS = frozenset(
     {Role.ENGINE_HTTP, Role.TOKENIZER_WORKER, Role.SCHEDULER, Role.DETOKENIZER, Role.DP_CONTROLLER, Role.WORKER}
 )
 
-_LOOPBACK = ("127.", "[::1]")
 _OPEN = frozenset({"ESTAB", "CLOSE-WAIT", "FIN-WAIT-1", "FIN-WAIT-2", "SYN-SENT", "CLOSING", "LAST-ACK"})
 # The own side is closed.
 _CLOSED = frozenset({"FIN-WAIT-1", "FIN-WAIT-2", "CLOSING", "LAST-ACK"})
@@ -55,7 +56,7 @@ def find_listeners(sockets: Sequence[Socket], processes: dict[int, Process]) -> 
             Listener(
                 pid=socket.pid,
                 address=socket.local,
-                port=_port(socket.local),
+                port=port_of(socket.local),
                 index=index,
                 backlog=backlog,
                 backlog_after=None if socket.recv_queue_after is None else int(socket.recv_queue_after),
@@ -76,11 +77,17 @@ def join_connections(
     ends: dict[tuple[float, str, str], _End] = {}
     for index, socket in enumerate(sockets):
         if socket.family == "tcp" and socket.state in _OPEN:
-            ends[socket.netns, _plain(socket.local), _plain(socket.remote)] = _End(index, socket)
+            ends[socket.netns, plain(socket.local), plain(socket.remote)] = _End(index, socket)
     by_inode = {end.socket.inode: end for end in ends.values() if end.socket.inode}
     # An end that waits to be accepted has no inode, but knows that of its peer.
     by_peer = {end.socket.peer_inode: end for end in ends.values() if end.socket.peer_inode}
-    by_pair = {(local, remote): end for (_, local, remote), end in ends.items() if not local.startswith(_LOOPBACK)}
+    pairs = Counter((local, remote) for _, local, remote in ends)
+    by_pair = {
+        (local, remote): end
+        for (_, local, remote), end in ends.items()
+        # Private addresses of containers may be the same on several hosts.
+        if not local.startswith(LOOPBACK) and pairs[local, remote] == 1
+    }
     connections = []
     for (netns, local, remote), end in ends.items():
         other = (
@@ -90,7 +97,7 @@ def join_connections(
             or by_pair.get((remote, local))
         )
         if _is_server(end.socket, other, by_port):
-            connection = _join(other, end, by_port.get((netns, _port(local))), processes, window_ms)
+            connection = _join(other, end, by_port.get((netns, port_of(local))), processes, window_ms)
         elif other is None:
             connection = _join(end, None, None, processes, window_ms)
         else:
@@ -105,10 +112,10 @@ def _is_server(socket: Socket, other: _End | None, by_port: dict[tuple[float, in
         return True
     if other is not None and other.socket.accepted:
         return False
-    if (socket.netns, _port(socket.local)) in by_port:
+    if (socket.netns, port_of(socket.local)) in by_port:
         return True
     # No listener was seen: ephemeral ports are high.
-    return other is not None and _port(socket.local) < _port(other.socket.local)
+    return other is not None and port_of(socket.local) < port_of(other.socket.local)
 
 
 def _join(
@@ -124,7 +131,7 @@ def _join(
     if server_pid is None and listener is not None:
         server_pid = listener.pid
     client_pid = (c.pid if c else None) or (s.peer_pid if s else None)
-    address = _host(s.remote if s else c.local if c else "")
+    address = host_of(s.remote if s else c.local if c else "")
     if address == PROBE_ADDRESS:
         return None
     if not _on_path(processes.get(client_pid or 0), processes.get(server_pid or 0)):
@@ -139,7 +146,7 @@ def _join(
         client_pid=client_pid,
         client_address=address,
         server_pid=server_pid,
-        server_address=_plain(s.local if s else c.remote if c else ""),
+        server_address=plain(s.local if s else c.remote if c else ""),
         client_index=client.index if client else None,
         server_index=server.index if server else None,
         debt=debt,
@@ -270,20 +277,3 @@ def _first(*values: float | Socket | None) -> float | None:
 
 def _least(*values: float | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
-
-
-def _plain(address: str) -> str:
-    """An IPv4 address that came through an IPv6 socket, as IPv4."""
-    if address.startswith("[::ffff:") and "." in address:
-        host, _, port = address[len("[::ffff:") :].partition("]")
-        return host + port
-    return address
-
-
-def _host(address: str) -> str:
-    return _plain(address).rpartition(":")[0].strip("[]")
-
-
-def _port(address: str) -> int:
-    tail = address.rpartition(":")[2]
-    return int(tail) if tail.isdigit() else 0

@@ -10,8 +10,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 
+from freezeframe.judge.correlate.joined import number_of
 from freezeframe.judge.correlate.thresholds import STUCK_MS
-from freezeframe.judge.model import AsyncioTask, Edge, Hop, Outcome, Process, PythonThread, Rank, Request, Snapshot
+from freezeframe.judge.model import (
+    AsyncioTask,
+    Edge,
+    Hop,
+    Host,
+    Outcome,
+    Process,
+    PythonThread,
+    Rank,
+    Request,
+    Snapshot,
+)
 
 
 class Debt(Enum):
@@ -225,10 +237,31 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One host of the path, and which records of the snapshot are its own."""
+
+    # Empty where the snapshot is of one host.
+    name: str
+    host: Host | None
+    # Outcome by collector.
+    outcomes: dict[str, Outcome]
+    # Positions in `snapshot.outcomes`, `snapshot.gpus` and `snapshot.kernel_events`.
+    first_outcome: int
+    gpus: range
+    kernel_events: range
+
+    def ref(self, where: str) -> str:
+        """Reference to what is no list: "host", or "gpu-07/host" where there are several hosts."""
+        return f"{self.name}/{where}" if self.name else where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """One host's snapshot, joined up."""
+    """The snapshot of one host, or of several joined, joined up."""
 
     snapshot: Snapshot
+    # Hosts by their number in pids (`joined.number_of`): 0 alone where the snapshot is of one host.
+    places: dict[int, Place]
     # Time between the looks; 0 means one look.
     window_ms: float
     processes: dict[int, Process]
@@ -252,7 +285,7 @@ class Facts:
     ranks: tuple[Rank, ...]
     # What is not known and why.
     unknowns: tuple[str, ...]
-    # Outcome by collector.
+    # Outcome by collector; of several hosts it says of which processes one of them missed something.
     outcomes: dict[str, Outcome]
     # Main Python threads by pid, with their positions.
     mains: dict[int, tuple[int, PythonThread]]
@@ -278,6 +311,10 @@ class Facts:
         object.__setattr__(self, "_opened", opened)
         object.__setattr__(self, "_stuck", stuck)
         object.__setattr__(self, "_engines", {pid: e for e in reversed(self.engines) for pid in e.http_pids})
+
+    def place(self, pid: int) -> Place:
+        """The host of a process."""
+        return self.places[number_of(pid)]
 
     @property
     def two_looks(self) -> bool:

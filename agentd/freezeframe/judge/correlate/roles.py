@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from freezeframe.judge.correlate import names
+from freezeframe.judge.correlate.joined import addresses, number_of, own_pid
 from freezeframe.judge.correlate.names import flag_values
 from freezeframe.judge.model import Metric, Process, Socket
 
@@ -135,7 +136,12 @@ class _Search:
             parent = self.found.get(process.parent_pid)
             if parent is not None and parent.role is Role.DP_CONTROLLER:
                 parent = self.found.get(parent.parent_pid)
-            if parent is not None and parent.pid > 1 and parent.exe == process.exe and parent.role is Role.OTHER:
+            if (
+                parent is not None
+                and own_pid(parent.pid) > 1
+                and parent.exe == process.exe
+                and parent.role is Role.OTHER
+            ):
                 self._set(parent.pid, Role.ENGINE_HTTP, f"parent of {process.title or process.comm}", process.product)
 
     def unnamed_engines(self) -> None:
@@ -271,8 +277,8 @@ class _Search:
                     self._set(pid, Role.PROXY, f"same program as the proxy (pid {proxy.pid})", proxy.product)
 
     def _told_by_routers(self) -> dict[int, str]:
-        """Engine -> "prefill" or "decode", where a router's flags say it of a port of this host."""
-        here = _LOOPBACK | {_host(each.local) for each in self._sockets if each.family == "tcp"}
+        """Engine -> "prefill" or "decode", where a router's flags say it of a port of its host."""
+        known = addresses(self._sockets)
         found = {}
         for router in self.found.values():
             if router.role is not Role.ROUTER:
@@ -282,7 +288,9 @@ class _Search:
                 for url in flag_values(router.argv, f"--{kind}"):
                     for pid, process in self.found.items():
                         listens = process.role is Role.ENGINE_HTTP and _port(url) in process.listening_ports
-                        if listens and (_host(url) in here or (pid, _port(url)) in called):
+                        own = _host(url) in _LOOPBACK and number_of(pid) == number_of(router.pid)
+                        here = own or _host(url) in known.get(number_of(pid), ())
+                        if listens and (here or (pid, _port(url)) in called):
                             found[pid] = kind
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from freezeframe.judge.correlate.joined import own_pid
 from freezeframe.judge.model import Frame, PythonThread
 
 # Functions that run an event loop. uvloop's own loop is C and shows no frame inside.
@@ -60,7 +61,7 @@ def main_threads(threads: Sequence[PythonThread]) -> dict[int, tuple[int, Python
     """Main Python threads by pid, each with its position."""
     mains: dict[int, tuple[int, PythonThread]] = {}
     for index, thread in enumerate(threads):
-        if thread.frames and (thread.name == "MainThread" or thread.tid == thread.pid):
+        if thread.frames and (thread.name == "MainThread" or thread.tid == own_pid(thread.pid)):
             mains.setdefault(thread.pid, (index, thread))
     return mains
 

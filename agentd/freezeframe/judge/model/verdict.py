@@ -69,6 +69,8 @@ class Attribution:
     bytes_per_s_60s: float | None = None
     # By how much `tokens_per_s` may be off, either way; absent when unknown.
     tokens_per_s_error: float | None = None
+    # Of several hosts: the one that `pid` runs on; empty otherwise.
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +139,5 @@ class Verdict:
     explains: int = 0
     # Holder on another host, or known by address only.
     holder_address: str = ""
+    # Of several hosts: host of each of `holder_pids`; empty where the snapshot is of one host.
+    holder_hosts: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ from freezeframe.judge.verdicts import (
 from freezeframe.judge.verdicts._rest import attribute, clear, rank_table, rule_out
 from freezeframe.judge.verdicts._steps import traces
 
-__all__ = ["RULES", "conclude", "judge"]
+__all__ = ["RULES", "conclude", "concluded", "judge"]
 
 # What tells of collectives and kernels helps with these.
 _BATCHES = frozenset(
@@ -129,7 +129,11 @@ def _ready(facts: Facts, verdict: Verdict) -> tuple[str, ...]:
 
 def conclude(snapshot: Snapshot) -> Snapshot:
     """Correlate and judge: the snapshot with edges, hops, requests, verdict and findings. Old files go through it."""
-    facts = correlate([snapshot])
+    return concluded(snapshot, correlate([snapshot]))
+
+
+def concluded(snapshot: Snapshot, facts: Facts) -> Snapshot:
+    """The snapshot with what its facts prove."""
     findings = judge(facts)
     verdict = findings[0]
     holders = set(verdict.holder_pids)

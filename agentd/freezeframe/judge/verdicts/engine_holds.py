@@ -12,7 +12,8 @@ Of a disaggregated pair the other leg decides:
 - prefill answered, decode owes: decode holds;
 - both owe: the one whose scheduler has nothing holds, if the other's keeps requests in its disaggregation queues,
   which means that it waits for its partner. When both, or neither, say so, or numbers are missing: nothing is claimed;
-- prefill owes, decode does not: ROUTER_DUAL_LEG or nothing, where the router sends both legs at once.
+- prefill owes, decode does not: ROUTER_DUAL_LEG or nothing, where the router sends both legs at once, and nothing
+  where the router is not seen.
 
 HIGH when two looks, a resting scheduler, numbers and both ends agree; LOW when the engine exports no numbers.
 Where its scheduler is a process of its own that is known to have nothing, it is ENGINE_HANDOFF.
@@ -200,6 +201,8 @@ def _partner(  # noqa: PLR0911
     """What the other engine of a pair adds; None when it takes the proof away."""
     if engine.kind == "engine":
         return []
+    if engine.kind == "prefill" and any(c.client_pid is None for c in waiting):
+        return None  # who sent them, and whether their other leg is there, is not known
     routers = {c.client_pid for c in waiting if c.client_pid in facts.routers}
     other = "decode" if engine.kind == "prefill" else "prefill"
     partners = [e for e in facts.engines if e.kind == other]

@@ -31,42 +31,54 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
     found = []
     for engine in facts.engines:
         waiting = stuck(facts.to_server(*engine.http_pids))
-        proved = (_xids(facts, engine) or _lost(facts) or _silent(facts)) if waiting else ()
+        proved = (_xids(facts, engine) or _lost(facts, engine) or _silent(facts, engine)) if waiting else ()
         if proved:
             found.append(_verdict(engine, waiting, proved))
     return tuple(found)
 
 
 def _xids(facts: Facts, engine: Engine) -> tuple[tuple[Evidence, Level], ...]:
-    own = {_slot(gpu.bus_id) for gpu in facts.snapshot.gpus if {p.pid for p in gpu.processes} & set(engine.pids)}
+    place = facts.place(engine.pid)
+    # Other hosts have the same bus addresses.
+    gpus = (facts.snapshot.gpus[index] for index in place.gpus)
+    own = {_slot(gpu.bus_id) for gpu in gpus if {p.pid for p in gpu.processes} & set(engine.pids)}
     started = max((facts.processes[pid].age_ms or 0.0 for pid in engine.pids if pid in facts.processes), default=0.0)
     found = []
-    for index, event in enumerate(facts.snapshot.kernel_events):
+    for index in place.kernel_events:
+        event = facts.snapshot.kernel_events[index]
         if not event.fatal or event.age_ms > started:
             continue
         theirs = event.pid in engine.pids or _slot(event.device) in own
         # Where it is known whose GPU it was, nobody else is blamed.
-        if theirs or (len(facts.engines) == 1 and not own):
+        if theirs or (_is_alone(facts, engine) and not own):
             text = f"the kernel reported {_event(event)} {seconds(event.age_ms)} ago"
             found.append((evidence(text, f"kernel_events[{index}]"), Level.HIGH if theirs else Level.MEDIUM))
     return tuple(found)
 
 
-def _lost(facts: Facts) -> tuple[tuple[Evidence, Level], ...]:
-    if len(facts.engines) != 1:
+def _is_alone(facts: Facts, engine: Engine) -> bool:
+    """Whether its host has no other engine."""
+    place = facts.place(engine.pid)
+    return sum(facts.place(each.pid) is place for each in facts.engines) == 1
+
+
+def _lost(facts: Facts, engine: Engine) -> tuple[tuple[Evidence, Level], ...]:
+    if not _is_alone(facts, engine):
         return ()
+    gpus = facts.snapshot.gpus
     return tuple(
-        (evidence(f"GPU {gpu.index}: {gpu.error}", f"gpus[{index}]"), Level.MEDIUM)
-        for index, gpu in enumerate(facts.snapshot.gpus)
-        if any(words in gpu.error for words in _LOST)
+        (evidence(f"GPU {gpus[index].index}: {gpus[index].error}", f"gpus[{index}]"), Level.MEDIUM)
+        for index in facts.place(engine.pid).gpus
+        if any(words in gpus[index].error for words in _LOST)
     )
 
 
-def _silent(facts: Facts) -> tuple[tuple[Evidence, Level], ...]:
-    outcome = facts.outcomes.get(_DRIVER)
+def _silent(facts: Facts, engine: Engine) -> tuple[tuple[Evidence, Level], ...]:
+    place = facts.place(engine.pid)
+    outcome = place.outcomes.get(_DRIVER)
     if outcome is None or outcome.status is not Outcome.Status.TIMED_OUT:
         return ()
-    ref = f"outcomes[{list(facts.outcomes).index(_DRIVER)}]"
+    ref = f"outcomes[{place.first_outcome + list(place.outcomes).index(_DRIVER)}]"
     return ((evidence(f"the GPU driver gives no answer: {outcome.detail}", ref), Level.MEDIUM),)
 
 

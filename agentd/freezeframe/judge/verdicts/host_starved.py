@@ -20,7 +20,7 @@ as evidence only.
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
+from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts, Place
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
@@ -46,17 +46,20 @@ _FULL = 1 << 20
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
-    """At most one verdict."""
-    host = facts.snapshot.host
-    if host is None or not facts.two_looks:
+    """At most one verdict per host."""
+    if not facts.two_looks:
         return ()
-    on_path = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT]
+    return tuple(v for place in facts.places.values() if place.host and (v := _host(facts, place, place.host)))
+
+
+def _host(facts: Facts, place: Place, host: Host) -> Verdict | None:
+    on_path = [p for p in path_processes(facts) if p.role is not Process.Role.CLIENT and facts.place(p.pid) is place]
     hungry = [p for p in on_path if starved(facts, p)]
     held = [
         p
         for p in hungry
         if (waiting_for(facts, p) and _cpu(facts, host, p))
-        or ((_begun(facts, p) or _serves(facts, p)) and _quota(host, p))
+        or ((_begun(facts, p) or _serves(facts, p)) and _quota(place, host, p))
     ]
     # What a process holds that is stopped or has ended waits for no CPU.
     if held and not any(_still(p) and _concerned(facts, p) for p in on_path):
@@ -64,11 +67,9 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
         # A quota holds back all of its cgroup: who of it was runnable at both looks is chance.
         groups = {t.cgroup for p in held for t in host.throttles if p.pid in t.pids and _throttled(t)}
         of = [p for p in on_path if p in held or any(p.pid in t.pids for t in host.throttles if t.cgroup in groups)]
-        return (_verdict(facts, host, "CPU", of, proved),)
-    killed = _oom(facts, on_path) if facts.stuck else ()
-    if killed:
-        return (_verdict(facts, host, "memory", on_path, killed),)
-    return ()
+        return _verdict(facts, place, host, "CPU", of, proved)
+    killed = _oom(facts, place, host, on_path) if facts.stuck and on_path else ()
+    return _verdict(facts, place, host, "memory", on_path, killed) if killed else None
 
 
 def _still(p: Process) -> bool:
@@ -93,23 +94,24 @@ def _engine(facts: Facts, p: Process) -> Engine | None:
 
 
 def _cpu(facts: Facts, host: Host, p: Process) -> tuple[Evidence, ...]:
+    place = facts.place(p.pid)
     delay_ms = p.threads[0].run_delay_ms_delta
     if delay_ms is not None and delay_ms < _DELAYED * facts.window_ms:
-        return _quota(host, p)
+        return _quota(place, host, p)
     found = [
-        evidence(f"some task waited for a CPU for {pressure.some_window:.0f} % of the window", "host")
+        evidence(f"some task waited for a CPU for {pressure.some_window:.0f} % of the window", place.ref("host"))
         for pressure in host.pressure
         if pressure.resource == "cpu" and not pressure.cgroup and (pressure.some_window or 0) >= _CPU_SOME
     ]
-    return (*found, *_quota(host, p))
+    return (*found, *_quota(place, host, p))
 
 
-def _quota(host: Host, p: Process) -> tuple[Evidence, ...]:
+def _quota(place: Place, host: Host, p: Process) -> tuple[Evidence, ...]:
     found = []
     for index, throttle in enumerate(host.throttles):
         if p.pid in throttle.pids and (share := _throttled(throttle)):
             text = f"cgroup {throttle.cgroup} was held back in {share:.0%} of its periods"
-            found.append(evidence(text, f"host.throttles[{index}]"))
+            found.append(evidence(text, place.ref(f"host.throttles[{index}]")))
     return tuple(found)
 
 
@@ -147,18 +149,19 @@ def _mute(facts: Facts, p: Process) -> tuple[Evidence, ...]:
     return (evidence(f"{silent.path}: {silent.error or 'no answer'}", f"endpoints[{index}]"),)
 
 
-def _oom(facts: Facts, on_path: list[Process]) -> tuple[Evidence, ...]:
-    host = facts.snapshot.host
+def _oom(facts: Facts, place: Place, host: Host, on_path: list[Process]) -> tuple[Evidence, ...]:
     found = []
     pids = {p.pid for p in on_path}
     since = facts.oldest_stuck_ms or 0
     for index, event in enumerate(facts.snapshot.kernel_events):
         if event.kind == "oom" and event.pid in pids and event.age_ms <= since:
             found.append(evidence(f"the kernel killed pid {event.pid} for memory", f"kernel_events[{index}]"))
-    for pressure in host.pressure if host else ():
+    for pressure in host.pressure:
         stalled = pressure.resource == "memory" and pressure.full_avg10 >= _MEMORY_FULL
         if stalled and (pressure.some_window or 0) >= _MEMORY_FULL:
-            found.append(evidence(f"all tasks waited for memory for {pressure.full_avg10:.0f} % of 10 s", "host"))
+            found.append(
+                evidence(f"all tasks waited for memory for {pressure.full_avg10:.0f} % of 10 s", place.ref("host"))
+            )
     return tuple(found)
 
 
@@ -168,9 +171,11 @@ def _runnable(facts: Facts, p: Process) -> Evidence:
     return evidence(text, *process_ref(facts, p.pid))
 
 
-def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tuple[Evidence, ...]) -> Verdict:
+def _verdict(
+    facts: Facts, place: Place, host: Host, what: str, of: list[Process], proved: tuple[Evidence, ...]
+) -> Verdict:
     full = tuple(
-        evidence(f"{fs.mount} is full ({fs.purpose})", f"host.filesystems[{index}]")
+        evidence(f"{fs.mount} is full ({fs.purpose})", place.ref(f"host.filesystems[{index}]"))
         for index, fs in enumerate(host.filesystems)
         if fs.available_bytes < _FULL <= fs.size_bytes
     )
@@ -184,7 +189,7 @@ def _verdict(facts: Facts, host: Host, what: str, of: list[Process], proved: tup
         code=Verdict.Code.HOST_STARVED,
         hop=hop_of(facts, of[0]) if len(of) == 1 else "",
         holder_pids=tuple(p.pid for p in of) if what == "CPU" else (),
-        summary=f"The host lacks {what} for {names}; {behind}.",
+        summary=f"The host{f' {place.name}' if place.name else ''} lacks {what} for {names}; {behind}.",
         confidence=Level.MEDIUM,
         evidence=(*proved, *full),
         next_steps=(

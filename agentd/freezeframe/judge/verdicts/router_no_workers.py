@@ -13,9 +13,11 @@ yet, which is still starting.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Facts
+from freezeframe.judge.correlate.joined import addresses, number_of
 from freezeframe.judge.correlate.thresholds import STARTING_MS
 from freezeframe.judge.model import Confidence, Evidence, Verdict
 from freezeframe.judge.verdicts._steps import flags, known, step
@@ -30,6 +32,7 @@ _REFUSED = frozenset({"smg_worker_retries_exhausted_total", "sgl_router_retries_
 _LOGGED = frozenset({"router_no_pair"})
 _RECENT_MS = 60_000.0
 
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _OPEN, _REMOVED = 1, -1
 # Workers that are asked in the steps.
 _ASKED = 3
@@ -50,8 +53,9 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 def _router(facts: Facts, router: int) -> Verdict | None:
     groups: dict[str, list[_Worker]] = {}
+    homes = addresses(facts.snapshot.sockets)
     for worker in _workers(facts, router):
-        groups.setdefault(_kind(facts, worker.url), []).append(worker)
+        groups.setdefault(_kind(facts, router, worker.url, homes), []).append(worker)
     refused = _refusals(facts, router)
     starting = facts.processes[router].age_ms < STARTING_MS
     for kind, workers in groups.items():
@@ -98,9 +102,14 @@ def _workers(facts: Facts, router: int) -> list[_Worker]:
     return [worker for worker in found.values() if worker.breaker != _REMOVED]
 
 
-def _kind(facts: Facts, url: str) -> str:
-    port = url.rpartition(":")[2].partition("/")[0]
+def _kind(facts: Facts, router: int, url: str, homes: Mapping[int, frozenset[str]]) -> str:
+    host, _, port = url.rpartition("://")[2].partition("/")[0].rpartition(":")
+    several = len(facts.places) > 1
     for engine in facts.engines:
+        number = number_of(engine.pid)
+        own = host.strip("[]") in _LOOPBACK and number == number_of(router)
+        if several and not own and host.strip("[]") not in homes.get(number, ()):
+            continue
         ports = {str(p) for pid in engine.http_pids for p in facts.processes[pid].listening_ports}
         ports |= {str(item.port) for item in facts.listeners if item.pid in engine.http_pids}
         if port in ports:

@@ -36,7 +36,7 @@ def _router(facts: Facts, router: int) -> Verdict | None:
     for connection in upstream:
         kind = leg_kind(facts, connection)
         kinds[kind] = kinds.get(kind, 0) + 1
-    living = max(kinds.pop("prefill", 0), kinds.pop("decode", 0)) + sum(kinds.values())
+    living = _requests(kinds)
     zombies = living - len(clients)
     # Beside many that move, one may have come or gone between the reads of the two tables.
     few = zombies <= (slack(living) if clients else 0)
@@ -72,6 +72,14 @@ def _router(facts: Facts, router: int) -> Verdict | None:
             known("a cancel that is not passed on: sglang-router 0.3.2 notices it only at the next chunk"),
         ),
     )
+
+
+def _requests(kinds: dict[str, int]) -> int:
+    """How many requests these legs are at least: where there are pairs, one of unknown kind may be either leg."""
+    prefill, decode, unknown = kinds.pop("prefill", 0), kinds.pop("decode", 0), kinds.pop("", 0)
+    if prefill or decode:
+        return max(prefill, decode, -(-(prefill + decode + unknown) // 2)) + sum(kinds.values())
+    return unknown + sum(kinds.values())
 
 
 def _lives(connection: Connection) -> bool:

@@ -1,0 +1,81 @@
+"""Every case cut into hosts (clients, routers, prefill, decode) and judged as a fleet: the verdict of the whole."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from freezeframe.judge.correlate import correlate_joined
+from freezeframe.judge.correlate.joined import join_hosts, own_pid
+from freezeframe.judge.fleet import conclude_fleet
+from freezeframe.judge.model import Snapshot, Verdict
+from freezeframe.judge.verdicts import conclude, concluded
+from tests.replay.cases import Case, Judged, cases
+from tests.replay.test_mutations import allowed
+from tests.replay.test_replay import UNTOLD
+from tests.support.cut import cut
+
+CASES = cases()
+Code = Verdict.Code
+RECORDED = [case for case in CASES if case.kind != "synthetic"]
+
+
+def whole(case: Case) -> Snapshot:
+    return conclude(case.load())
+
+
+def as_fleet(case: Case, parts: dict[str, Snapshot]) -> Verdict:
+    if case.kind != "synthetic":
+        fleet = conclude_fleet(list(parts.values()))
+        pids = {str(p.pid) for p in fleet.snapshot.processes}
+        assert not pids & set(re.findall(r"\d+", repr(fleet.findings))), fleet.findings
+        return fleet.verdict
+    # Scenes are written with roles that no name in them tells.
+    joined = join_hosts(list(parts.values()))
+    verdict = concluded(joined.snapshot, correlate_joined(joined)).verdict
+    assert verdict is not None
+    return replace(verdict, holder_pids=tuple(map(own_pid, verdict.holder_pids)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_hosts_together_say_what_one_said(case: Case) -> None:
+    verdict = whole(case).verdict
+    assert verdict is not None
+    parts = cut(case.load())
+    fleet = as_fleet(case, parts)
+    assert (fleet.code, sorted(fleet.holder_pids)) == (verdict.code, sorted(verdict.holder_pids)), fleet.summary
+    assert fleet.explains == verdict.explains
+    if case.kind != "synthetic":
+        at = {p.pid: name for name, part in parts.items() for p in part.processes}
+        assert fleet.holder_hosts == tuple(at[pid] for pid in fleet.holder_pids)
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=[case.name for case in RECORDED])
+def test_a_host_that_brings_nothing_makes_nobody_else_guilty(case: Case) -> None:
+    if case.name in UNTOLD:
+        return
+    snapshot = whole(case)
+    assert snapshot.verdict is not None
+    stand = {(finding.code, finding.holder_pids) for finding in snapshot.findings}
+    faults = []
+    parts = cut(case.load())
+    for gone in parts:
+        left = [part for name, part in parts.items() if name != gone]
+        if not left:
+            continue
+        verdict = conclude_fleet(left, {gone: "no route to host"}).verdict
+        assert verdict.unknowns[0] == f"{gone} brought nothing: no route to host"
+        true = Judged(case=case, verdict=verdict).how == "exact" or (verdict.code, verdict.holder_pids) in stand
+        # Who is not looked at is named by address.
+        by_address = verdict.code is snapshot.verdict.code and not verdict.holder_pids and verdict.holder_address
+        # The bed keeps these streams open by a batch that stands: that no client waits only the router knows.
+        kept_open = (snapshot.verdict.code, gone, verdict.code) == (
+            Code.ZOMBIE_UPSTREAM,
+            "routers",
+            Code.DECODE_STALLED,
+        )
+        if not (true or by_address or kept_open) and not allowed(snapshot.verdict, verdict, healthy=case.healthy):
+            faults.append(f"without {gone}: {verdict.code.name} {verdict.holder_pids}: {verdict.summary}")
+    assert not faults, f"{snapshot.verdict.code.name} {snapshot.verdict.holder_pids}\n" + "\n".join(faults)
