@@ -78,10 +78,9 @@ def test_clocks_that_differ_change_nothing_and_captures_that_do_are_said(parts: 
 
     several = [began(part, "2026-11-30T12:00:00.000Z") for name, part in parts.items() if name != "decode"]
     decode = began(parts["decode"], "2026-11-30T12:00:02.000Z")
-    none = dict.fromkeys(parts, 0.0)
-    at_once = conclude_fleet([*several, decode], ahead_ms={**none, "decode": 2_000.0}).verdict
+    at_once = conclude_fleet([*several, decode], ahead_ms=[0.0, 0.0, 0.0, 2_000.0]).verdict
     assert at_once == conclude_fleet([*several, parts["decode"]]).verdict
-    later = conclude_fleet([*several, decode], ahead_ms=none).verdict
+    later = conclude_fleet([*several, decode], ahead_ms=[0.0, 0.0, 0.0, 0.0]).verdict
     assert later.unknowns[-1] == "decode was looked at 2.0 s after the first host: its ages are lessened by that"
 
 

@@ -132,8 +132,28 @@ def write(
         verdict = manifest.hosts[0].verdict
     if verdict is not None:
         manifest.verdict.CopyFrom(verdict)
+    return b"".join([_head(manifest), *frames])
+
+
+def fleet_head(
+    parts: Sequence[file_pb2.HostPart],
+    writer: str,
+    verdict: verdict_pb2.Verdict | None,
+    missing: Sequence[file_pb2.Missing] = (),
+) -> bytes:
+    """Give the head of a file of several hosts, of files that are there already.
+
+    What follows it are the sections of each part's own file, in the order of `parts`: from its `manifest_end` on.
+    """
+    manifest = file_pb2.Manifest(writer=writer, hosts=parts, missing=missing)
+    if verdict is not None:
+        manifest.verdict.CopyFrom(verdict)
+    return _head(manifest)
+
+
+def _head(manifest: file_pb2.Manifest) -> bytes:
     head = manifest.SerializeToString(deterministic=True)
-    return b"".join([_HEAD.pack(MAGIC, FORMAT, len(head), hashlib.sha256(head).digest()), head, *frames])
+    return _HEAD.pack(MAGIC, FORMAT, len(head), hashlib.sha256(head).digest()) + head
 
 
 def manifest_end(head: bytes) -> int:

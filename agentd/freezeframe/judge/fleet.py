@@ -50,12 +50,12 @@ class Fleet:
 
 
 def conclude_fleet(
-    snapshots: Sequence[Snapshot], unreached: Mapping[str, str] = {}, ahead_ms: Mapping[str, float] = {}
+    snapshots: Sequence[Snapshot], unreached: Mapping[str, str] = {}, ahead_ms: Sequence[float | None] = ()
 ) -> Fleet:
     """Judge the whole path.
 
-    `unreached` says of each host that brought nothing why, `ahead_ms` by how much the clock of a host is ahead of that
-    of who asked.
+    `unreached` says of each host that brought nothing why, `ahead_ms` of each snapshot by how much its host's clock is
+    ahead of that of who asked; None where nobody knows.
 
     Raises:
         ValueError: no snapshot was given.
@@ -107,13 +107,13 @@ def _names(snapshots: Sequence[Snapshot]) -> list[str]:
     return found
 
 
-def _late(snapshots: Sequence[Snapshot], ahead_ms: Mapping[str, float]) -> dict[int, float]:
+def _late(snapshots: Sequence[Snapshot], ahead_ms: Sequence[float | None]) -> dict[int, float]:
     """Host number -> how long after the first one it was looked at; without those that were looked at with it."""
     began = {}
-    for number, snapshot in enumerate(snapshots, 1):
+    for number, (snapshot, ahead) in enumerate(zip(snapshots, ahead_ms, strict=False), 1):
         moment = _milliseconds((snapshot.meta or Meta()).started_at)
-        if moment is not None and (snapshot.meta or Meta()).host in ahead_ms:
-            began[number] = moment - ahead_ms[(snapshot.meta or Meta()).host]
+        if moment is not None and ahead is not None:
+            began[number] = moment - ahead
     first = min(began.values(), default=0.0)
     return {number: at - first for number, at in began.items() if at - first > _AT_ONCE_MS}
 
@@ -204,5 +204,6 @@ class _Words:
         command = _NUMBER.sub(own, command)
         if not mark:
             return self.sentence(step)
-        at = f"on {', '.join(dict.fromkeys(hosts))}: " if hosts else ""
+        told = not hosts or why.startswith("on ")
+        at = "" if told else f"on {', '.join(dict.fromkeys(hosts))}: "
         return f"{command}{mark}{at}{self.sentence(why)}"

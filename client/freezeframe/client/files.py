@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import secrets
@@ -29,6 +30,13 @@ class Opened:
     newer: str
     # Names of the sections that are lost, one set per snapshot.
     lost_sections: tuple[frozenset[str], ...] = ()
+    # What its head says beside: of several hosts the verdict over all, and which of them brought nothing.
+    manifest: file.Manifest = dataclasses.field(default_factory=file.Manifest)
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether several hosts were captured together."""
+        return bool(self.manifest.missing) or (len(self.snapshots) > 1 and self.manifest.HasField("verdict"))
 
 
 def load(path: str) -> Opened:
@@ -77,7 +85,9 @@ def parse(data: bytes, name: str) -> Opened:
         frozenset(section.name for section in part.sections if section.items and not _has(snapshot, section.name))
         for part, snapshot in zip(contents.manifest.hosts, contents.hosts, strict=True)
     )
-    return Opened(snapshots=contents.hosts, lost=contents.lost, newer=newer, lost_sections=lost)
+    return Opened(
+        snapshots=contents.hosts, lost=contents.lost, newer=newer, lost_sections=lost, manifest=contents.manifest
+    )
 
 
 def _has(snapshot: snapshot_pb2.Snapshot, name: str) -> bool:

@@ -19,7 +19,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
-from freezeframe.client import agents, compared, files
+from freezeframe.client import agents, compared, files, fleets
 from freezeframe.client.cli.show import SECTIONS
 from freezeframe.client.errors import ClientError
 from freezeframe.client.explained import explanation
@@ -137,6 +137,10 @@ class _Tools:
         path = snapshot if _is_file(snapshot) else None
         share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(opened.snapshots)
         pages = []
+        together = fleets.together(opened)
+        if together is not None:
+            own = tuple(name for name in names if name in {"verdict", "findings", "hops"}) or ("verdict",)
+            pages.append(markdown.render(sections.build(together, own, path, why=False), share))
         for each in opened.snapshots:
             told = explanation(each) if why and "verdict" in names else None
             pages.append(markdown.render(sections.build(each, names, path, why=why, explanation=told), share))

@@ -26,17 +26,19 @@ from freezeframe.v1 import meta_pb2 as freezeframe_dot_v1_dot_meta__pb2
 from freezeframe.v1 import verdict_pb2 as freezeframe_dot_v1_dot_verdict__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66reezeframe/v1/file.proto\x12\x0e\x66reezeframe.v1\x1a\x19\x66reezeframe/v1/meta.proto\x1a\x1c\x66reezeframe/v1/verdict.proto\"m\n\x08Manifest\x12\'\n\x05hosts\x18\x01 \x03(\x0b\x32\x18.freezeframe.v1.HostPart\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\x12\x0e\n\x06writer\x18\x03 \x01(\t\"\xae\x01\n\x08HostPart\x12\"\n\x04meta\x18\x01 \x01(\x0b\x32\x14.freezeframe.v1.Meta\x12)\n\x08outcomes\x18\x02 \x03(\x0b\x32\x17.freezeframe.v1.Outcome\x12(\n\x07verdict\x18\x03 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\x12)\n\x08sections\x18\x04 \x03(\x0b\x32\x17.freezeframe.v1.Section\"_\n\x07Section\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x63ompressed_bytes\x18\x02 \x01(\x01\x12\r\n\x05\x62ytes\x18\x03 \x01(\x01\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\r\n\x05items\x18\x05 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66reezeframe/v1/file.proto\x12\x0e\x66reezeframe.v1\x1a\x19\x66reezeframe/v1/meta.proto\x1a\x1c\x66reezeframe/v1/verdict.proto\"\x97\x01\n\x08Manifest\x12\'\n\x05hosts\x18\x01 \x03(\x0b\x32\x18.freezeframe.v1.HostPart\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\x12\x0e\n\x06writer\x18\x03 \x01(\t\x12(\n\x07missing\x18\x04 \x03(\x0b\x32\x17.freezeframe.v1.Missing\"4\n\x07Missing\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\"\x91\x02\n\x08HostPart\x12\"\n\x04meta\x18\x01 \x01(\x0b\x32\x14.freezeframe.v1.Meta\x12)\n\x08outcomes\x18\x02 \x03(\x0b\x32\x17.freezeframe.v1.Outcome\x12(\n\x07verdict\x18\x03 \x01(\x0b\x32\x17.freezeframe.v1.Verdict\x12)\n\x08sections\x18\x04 \x03(\x0b\x32\x17.freezeframe.v1.Section\x12\r\n\x05\x61sked\x18\x05 \x01(\t\x12\x15\n\x08\x61head_ms\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x61head_error_ms\x18\x07 \x01(\x01H\x01\x88\x01\x01\x42\x0b\n\t_ahead_msB\x11\n\x0f_ahead_error_ms\"_\n\x07Section\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10\x63ompressed_bytes\x18\x02 \x01(\x01\x12\r\n\x05\x62ytes\x18\x03 \x01(\x01\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\r\n\x05items\x18\x05 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'freezeframe.v1.file_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MANIFEST']._serialized_start=102
-  _globals['_MANIFEST']._serialized_end=211
-  _globals['_HOSTPART']._serialized_start=214
-  _globals['_HOSTPART']._serialized_end=388
-  _globals['_SECTION']._serialized_start=390
-  _globals['_SECTION']._serialized_end=485
+  _globals['_MANIFEST']._serialized_start=103
+  _globals['_MANIFEST']._serialized_end=254
+  _globals['_MISSING']._serialized_start=256
+  _globals['_MISSING']._serialized_end=308
+  _globals['_HOSTPART']._serialized_start=311
+  _globals['_HOSTPART']._serialized_end=584
+  _globals['_SECTION']._serialized_start=586
+  _globals['_SECTION']._serialized_end=681
 # @@protoc_insertion_point(module_scope)

@@ -23,6 +23,7 @@ class Manifest(google.protobuf.message.Message):
     HOSTS_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
     WRITER_FIELD_NUMBER: builtins.int
+    MISSING_FIELD_NUMBER: builtins.int
     writer: builtins.str
     """Name of the program and version that wrote the file."""
     @property
@@ -33,17 +34,48 @@ class Manifest(google.protobuf.message.Message):
     def verdict(self) -> freezeframe.v1.verdict_pb2.Verdict:
         """The verdict over all hosts; for one host that host's."""
 
+    @property
+    def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Missing]:
+        """Hosts that were asked and brought nothing."""
+
     def __init__(
         self,
         *,
         hosts: collections.abc.Iterable[global___HostPart] | None = ...,
         verdict: freezeframe.v1.verdict_pb2.Verdict | None = ...,
         writer: builtins.str = ...,
+        missing: collections.abc.Iterable[global___Missing] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hosts", b"hosts", "verdict", b"verdict", "writer", b"writer"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hosts", b"hosts", "missing", b"missing", "verdict", b"verdict", "writer", b"writer"]) -> None: ...
 
 global___Manifest = Manifest
+
+@typing.final
+class Missing(google.protobuf.message.Message):
+    """A host that brought nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    HINT_FIELD_NUMBER: builtins.int
+    host: builtins.str
+    """As it was asked for."""
+    error: builtins.str
+    """What was being done and what went wrong."""
+    hint: builtins.str
+    """What to do next; empty when nothing helps."""
+    def __init__(
+        self,
+        *,
+        host: builtins.str = ...,
+        error: builtins.str = ...,
+        hint: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "hint", b"hint", "host", b"host"]) -> None: ...
+
+global___Missing = Missing
 
 @typing.final
 class HostPart(google.protobuf.message.Message):
@@ -55,6 +87,15 @@ class HostPart(google.protobuf.message.Message):
     OUTCOMES_FIELD_NUMBER: builtins.int
     VERDICT_FIELD_NUMBER: builtins.int
     SECTIONS_FIELD_NUMBER: builtins.int
+    ASKED_FIELD_NUMBER: builtins.int
+    AHEAD_MS_FIELD_NUMBER: builtins.int
+    AHEAD_ERROR_MS_FIELD_NUMBER: builtins.int
+    asked: builtins.str
+    """Of several hosts: how it was asked for."""
+    ahead_ms: builtins.float
+    """Of several hosts: by how much its clock is ahead of that of who asked, milliseconds; absent when unknown."""
+    ahead_error_ms: builtins.float
+    """By how much ahead_ms may be off, either way."""
     @property
     def meta(self) -> freezeframe.v1.meta_pb2.Meta:
         """When, where and why."""
@@ -78,9 +119,16 @@ class HostPart(google.protobuf.message.Message):
         outcomes: collections.abc.Iterable[freezeframe.v1.meta_pb2.Outcome] | None = ...,
         verdict: freezeframe.v1.verdict_pb2.Verdict | None = ...,
         sections: collections.abc.Iterable[global___Section] | None = ...,
+        asked: builtins.str = ...,
+        ahead_ms: builtins.float | None = ...,
+        ahead_error_ms: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["meta", b"meta", "verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["meta", b"meta", "outcomes", b"outcomes", "sections", b"sections", "verdict", b"verdict"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ahead_error_ms", b"_ahead_error_ms", "_ahead_ms", b"_ahead_ms", "ahead_error_ms", b"ahead_error_ms", "ahead_ms", b"ahead_ms", "meta", b"meta", "verdict", b"verdict"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ahead_error_ms", b"_ahead_error_ms", "_ahead_ms", b"_ahead_ms", "ahead_error_ms", b"ahead_error_ms", "ahead_ms", b"ahead_ms", "asked", b"asked", "meta", b"meta", "outcomes", b"outcomes", "sections", b"sections", "verdict", b"verdict"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ahead_error_ms", b"_ahead_error_ms"]) -> typing.Literal["ahead_error_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_ahead_ms", b"_ahead_ms"]) -> typing.Literal["ahead_ms"] | None: ...
 
 global___HostPart = HostPart
 

@@ -25,8 +25,15 @@ def known(kind: str) -> str:
     return f"Known kind: {kind}"
 
 
+def _on(facts: Facts, pid: int, why: str) -> str:
+    """What a command is for, and of several hosts on which."""
+    place = facts.place(pid).name
+    return f"on {place}: {why}" if place else why
+
+
 def stacks(facts: Facts, pid: int, why: str) -> str:
     """Look at the stacks of a process: py-spy knows Python, freezeframe the rest."""
+    why = _on(facts, pid, why)
     process = facts.processes.get(pid)
     if process is not None and not process.python:
         return step(f"freezeframe snap -p {pid} -o now.ffz; freezeframe show now.ffz native", why)
@@ -36,7 +43,7 @@ def stacks(facts: Facts, pid: int, why: str) -> str:
 def log(facts: Facts, pid: int, why: str, *, pattern: str = "") -> str:
     """Read the end of a process's log, where it is known to go."""
     found = f" | grep -E {shlex.quote(pattern)}" if pattern else ""
-    return step(f"{_read(facts, pid)}{found}", why)
+    return step(f"{_read(facts, pid)}{found}", _on(facts, pid, why))
 
 
 def ask(facts: Facts, pid: int, path: str, why: str, *, pattern: str = "") -> str:
@@ -44,10 +51,10 @@ def ask(facts: Facts, pid: int, path: str, why: str, *, pattern: str = "") -> st
     found = f" | grep -E {shlex.quote(pattern)}" if pattern else ""
     address = next((item.address for item in facts.listeners if item.pid == pid), "")
     if not address:
-        return step(f"ss -tlnp | grep -w pid={pid}", f"where it listens; then ask its {path}: {why}")
+        return step(f"ss -tlnp | grep -w pid={pid}", _on(facts, pid, f"where it listens; then ask its {path}: {why}"))
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}.get(host, host)  # noqa: S104 - read, not bound
-    return step(f"curl -sS -m 2 {shlex.quote(f'http://{host}:{port}{path}')}{found}", why)
+    return step(f"curl -sS -m 2 {shlex.quote(f'http://{host}:{port}{path}')}{found}", _on(facts, pid, why))
 
 
 def flags(pid: int, why: str) -> str:
@@ -76,10 +83,11 @@ def restart(facts: Facts, pid: int, why: str) -> str:
         space = f" -n {shlex.quote(process.namespace)}" if process.namespace else ""
         return step(f"kubectl delete pod{space} {shlex.quote(process.pod)}", f"restarts it: {why}")
     if process is not None and process.unit.endswith(".service"):
-        return step(f"systemctl restart {shlex.quote(process.unit)}", f"restarts it: {why}")
+        return step(f"systemctl restart {shlex.quote(process.unit)}", _on(facts, pid, f"restarts it: {why}"))
     parent = process.parent_pid if process is not None else 0
     parents = f" -p {parent}" if parent else ""
-    return step(f"ps -o pid,ppid,lstart,args -p {pid}{parents}", f"what started it, and would start it again: {why}")
+    why = _on(facts, pid, f"what started it, and would start it again: {why}")
+    return step(f"ps -o pid,ppid,lstart,args -p {pid}{parents}", why)
 
 
 def _read(facts: Facts, pid: int) -> str:

@@ -12,6 +12,7 @@ from freezeframe.client.cli.common import OutFile, keep_input, with_settings
 from freezeframe.client.settings import Settings, complain
 
 if typing.TYPE_CHECKING:
+    from freezeframe.client import files
     from freezeframe.v1 import snapshot_pb2
 
 # Forms of stacks: of a profile, or of one instant.
@@ -55,7 +56,7 @@ def command(settings: Settings, file: str, form: str, subject: str | None, out: 
     if form == "parquet" and out is not None:
         _write_tables(settings, opened.snapshots, out)
     else:
-        data = _stacks(file, opened.snapshots, form, subject) if form in STACKS else _whole(opened.snapshots, form)
+        data = _stacks(file, opened.snapshots, form, subject) if form in STACKS else _whole(opened, form)
         if out is None:
             emit_bytes([data])
         else:
@@ -84,10 +85,14 @@ def _stacks(file: str, snapshots: Sequence[snapshot_pb2.Snapshot], form: str, su
     return "".join((speedscope if form == "speedscope" else folded).render(chosen)).encode()
 
 
-def _whole(snapshots: Sequence[snapshot_pb2.Snapshot], form: str) -> bytes:
+def _whole(opened: files.Opened, form: str) -> bytes:
+    from freezeframe.client import fleets  # noqa: PLC0415
     from freezeframe.client.export import otlp, perfetto  # noqa: PLC0415
 
-    return perfetto.render(snapshots) if form == "perfetto" else otlp.render(snapshots)
+    if form == "perfetto":
+        return perfetto.render(opened.snapshots)
+    together = fleets.together(opened)
+    return otlp.render(opened.snapshots if together is None else (together, *opened.snapshots))
 
 
 def _write_tables(settings: Settings, snapshots: Sequence[snapshot_pb2.Snapshot], folder: str) -> None:

@@ -51,14 +51,15 @@ def command(
     keep_input(file, out)
     from importlib.metadata import version  # noqa: PLC0415 - for a bundle alone
 
-    from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client import files, fleets  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.owners_map import OwnersMap  # noqa: PLC0415
     from freezeframe.client.report import bundle, forms, issue, outgoing, page  # noqa: PLC0415
     from freezeframe.client.settings import emit  # noqa: PLC0415
 
     opened = files.load(file)
-    snapshots = opened.snapshots
+    together = fleets.together(opened, nameless=anonymise)
+    snapshots = opened.snapshots if together is None else (together, *opened.snapshots)
     remark = "Not redacted."
     if not raw:
         kept = OwnersMap.load(owners_map)
@@ -77,11 +78,12 @@ def command(
         data = issue.render(snapshots, form, remark).encode("utf-8", "backslashreplace")
         if out.lower().endswith((".tgz", ".tar.gz")):
             data = bundle.pack(
-                snapshots,
+                snapshots[-len(opened.snapshots) :],
                 data,
                 page.render(snapshots, remark).encode(),
                 remark,
                 f"freezeframe {version('freezeframe')}",
+                together=None if together is None else snapshots[0].verdict,
             )
         settings.say(files.write(data, out))
     for sentence in opened.lost:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from freezeframe.client import files
+from freezeframe.client import files, fleets
 from freezeframe.client.errors import SaveError
 from freezeframe.client.explained import explanation
 from freezeframe.client.render import brief, json, markdown, sections, text
-from freezeframe.client.render.sections import verdict
+from freezeframe.client.render.document import Section
+from freezeframe.client.render.sections import hosts, verdict
 from freezeframe.client.render.sections import why as chain
 from freezeframe.client.render.values import enum_name
 from freezeframe.client.settings import Settings, complain, emit
@@ -25,6 +26,8 @@ IN_PART = 4
 DAMAGED = 5
 STUCK = 10
 
+# Sections that are made of what several hosts say together.
+_TOGETHER = ("verdict", "findings", "hops")
 _FELL_SHORT = ("PARTIAL", "TIMED_OUT", "FAILED")
 
 
@@ -62,14 +65,19 @@ def deliver(
 
 def display(
     settings: Settings,
-    snapshots: Sequence[snapshot_pb2.Snapshot],
+    opened: files.Opened,
     path: str | None,
     names: tuple[str, ...],
     *,
     why: bool = False,
     budget: int | None = None,
 ) -> None:
-    """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot."""
+    """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot.
+
+    Of several hosts that were captured together, what they say together comes first.
+    """
+    snapshots = opened.snapshots
+    fleet = fleets.together(opened)
     explained = why and (not names or "verdict" in names)
     explanations = [explanation(snapshot) if explained else None for snapshot in snapshots]
     if settings.output == "json":
@@ -78,16 +86,30 @@ def display(
             json.stream(snapshot, fields, {"why": chain.to_plain(each)} if each is not None else {})
             for snapshot, each in zip(snapshots, explanations, strict=True)
         ]
-        emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
+        if fleet is not None:
+            emit(
+                json.fleet(json.stream(fleet, tuple({*fields, "meta", "verdict"}) if fields else ()), pieces), utf8=True
+            )
+        else:
+            emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
         return
     style = settings.style()
     if settings.output == "brief":
-        emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in snapshots)
+        whole = [fleet] if fleet is not None else snapshots
+        emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in whole)
         return
     pages = [
         sections.build(snapshot, names or ("verdict",), path, why=why, explanation=each)
         for snapshot, each in zip(snapshots, explanations, strict=True)
     ]
+    if fleet is not None:
+        together = sections.build(fleet, tuple(n for n in names if n in _TOGETHER) or ("verdict",), path, why=False)
+        head = (*together, hosts.section(snapshots, opened.manifest.hosts))
+        titled = [
+            (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()), *page)
+            for each, page in zip(snapshots, pages, strict=True)
+        ]
+        pages = [head, *(titled if names or why else ())]
     # A fleet's hosts share it.
     share = budget // len(pages) if budget is not None and pages else budget
     if settings.output == "markdown":
@@ -104,7 +126,7 @@ def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:
 def _display(settings: Settings, opened: files.Opened, path: str | None, budget: int | None) -> bool:
     """Print the result; when stdout takes nothing say so, and go on: where the file is matters the more."""
     try:
-        display(settings, opened.snapshots, path, (), budget=budget)
+        display(settings, opened, path, (), budget=budget)
     except SaveError as error:
         complain(f"Error: {error}")
         return False

@@ -32,7 +32,7 @@ def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool,
 
     opened = files.load(file)
     names = SECTIONS if "all" in sections else tuple(dict.fromkeys(sections))
-    display(settings, opened.snapshots, file, names, why=why, budget=budget)
+    display(settings, opened, file, names, why=why, budget=budget)
     for sentence in opened.lost:
         complain(sentence)
     if opened.newer:

@@ -53,6 +53,7 @@ def _record(snapshot: snapshot_pb2.Snapshot, verdict: verdict_pb2.Verdict, *, pr
                 "freezeframe.code": code,
                 "freezeframe.hop": verdict.hop,
                 "freezeframe.holder_pids": list(verdict.holder_pids),
+                "freezeframe.holder_hosts": list(verdict.holder_hosts),
                 "freezeframe.holder_address": verdict.holder_address,
                 "freezeframe.confidence": enum_name(verdict, "confidence"),
                 "freezeframe.stuck_requests": verdict.explains,
@@ -68,7 +69,7 @@ def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in values.items() if value not in ("", [])]
 
 
-def _value(value: str | bool | int | list[int]) -> dict[str, Any]:
+def _value(value: str | bool | int | list[int] | list[str]) -> dict[str, Any]:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(each) for each in value]}}
     if isinstance(value, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from freezeframe.client.render import units
 from freezeframe.client.render.guard import clean
-from freezeframe.client.render.values import enum_name, pids
+from freezeframe.client.render.values import enum_name, holders
 from freezeframe.v1 import snapshot_pb2
 
 _LONGEST = 400
@@ -26,7 +26,7 @@ def render(snapshot: snapshot_pb2.Snapshot, file: str | None = None, *, ascii_on
 def _head(snapshot: snapshot_pb2.Snapshot) -> str:
     verdict = snapshot.verdict
     meta = snapshot.meta
-    holder = pids(verdict.holder_pids) or verdict.holder_address
+    holder = holders(verdict)
     return (
         f"{enum_name(verdict, 'code')} ({enum_name(verdict, 'confidence').lower()} confidence) on {meta.host}"
         f" at {meta.started_at}" + (f", held by {verdict.hop or 'a process'} {holder}".rstrip() if holder else "")

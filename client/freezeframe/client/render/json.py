@@ -66,6 +66,15 @@ def array(pieces: Sequence[Iterator[str]]) -> Iterator[str]:
     yield "]\n"
 
 
+def fleet(page: Iterator[str], hosts: Sequence[Iterator[str]]) -> Iterator[str]:
+    """Give what is known of several hosts together, and each of them, as one JSON object."""
+    yield '{"fleet": '
+    yield from page
+    yield ', "hosts": '
+    yield from array(hosts)
+    yield "}\n"
+
+
 def _is_repeated(field: Any) -> bool:
     # Newer protobuf warns about `label`, older ones lack `is_repeated`.
     probe = getattr(field, "is_repeated", None)

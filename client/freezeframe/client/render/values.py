@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from google.protobuf.message import Message
 
 from freezeframe.client.render import units
-from freezeframe.v1 import process_pb2
+from freezeframe.v1 import process_pb2, verdict_pb2
 
 # What stands in a cell where the agent says nothing.
 NOTHING = "-"
@@ -36,6 +36,16 @@ def role(process: process_pb2.Process) -> str:
 def pid(message: Message, field: str = "pid") -> str:
     """Say a pid that may be absent."""
     return str(getattr(message, field)) if message.HasField(field) else NOTHING
+
+
+def holders(verdict: verdict_pb2.Verdict) -> str:
+    """Say who holds: "pid 7", or of several hosts "pid 7 on gpu-07, pids 8, 9 on gpu-08"; an address without a pid."""
+    if not verdict.holder_hosts:
+        return pids(verdict.holder_pids) or verdict.holder_address
+    on: dict[str, list[int]] = {}
+    for number, host in zip(verdict.holder_pids, verdict.holder_hosts, strict=False):
+        on.setdefault(host, []).append(number)
+    return ", ".join(f"{pids(numbers)} on {host}" for host, numbers in on.items())
 
 
 def pids(numbers: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from freezeframe.client.export import speedscope, stacks
 from freezeframe.client.render import json as render_json
 from freezeframe.judge import file
-from freezeframe.v1 import snapshot_pb2
+from freezeframe.v1 import snapshot_pb2, verdict_pb2
 
 # What GitHub takes as an attachment.
 MOST_BYTES = 25_000_000
@@ -21,17 +21,25 @@ _CUT_FIRST = ("snapshot.json", "stacks.speedscope.json", "profile.speedscope.jso
 _AROUND = 20_000
 
 
-def pack(snapshots: Sequence[snapshot_pb2.Snapshot], issue: bytes, page: bytes, remark: str, writer: str) -> bytes:
+def pack(
+    snapshots: Sequence[snapshot_pb2.Snapshot],
+    issue: bytes,
+    page: bytes,
+    remark: str,
+    writer: str,
+    *,
+    together: verdict_pb2.Verdict | None = None,
+) -> bytes:
     """Pack a .tgz of less than `MOST_BYTES`; what had no room is named in its manifest. Equal input, equal bytes.
 
     What the snapshot's file can give again goes first; that file can be too large by itself only where nobody could
-    attach it either.
+    attach it either. `together` is the verdict over several hosts.
     """
     pieces = [render_json.stream(snapshot) for snapshot in snapshots]
     members = {
         "issue.md": issue,
         "report.html": page,
-        "snapshot.ffz": file.write(snapshots, writer),
+        "snapshot.ffz": file.write(snapshots, writer, together),
         **_stacks(snapshots),
         "snapshot.json": "".join(pieces[0] if len(pieces) == 1 else render_json.array(pieces)).encode(),
     }

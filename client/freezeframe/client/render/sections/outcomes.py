@@ -6,7 +6,7 @@ from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Column, Table
 from freezeframe.client.render.sections import records
 from freezeframe.client.render.sections.contract import Snapshot, item
-from freezeframe.client.render.values import enum_name, pids
+from freezeframe.client.render.values import enum_name, holders, pids
 
 
 def outcomes(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -40,7 +40,7 @@ def findings(snapshot: Snapshot) -> tuple[Block, ...]:
     """Show every verdict that stands, the principal one first, with its evidence."""
     items = []
     for each in snapshot.findings:
-        holder = pids(each.holder_pids) or each.holder_address
+        holder = holders(each)
         details = [f"{it.text} ({records.short(it.ref)})" if it.ref else it.text for it in each.evidence]
         text = (
             f"{enum_name(each, 'code')}, {enum_name(each, 'confidence').lower()} confidence"

@@ -21,7 +21,7 @@ from freezeframe.client.render.document import (
 )
 from freezeframe.client.render.sections import records
 from freezeframe.client.render.sections.contract import Snapshot, item
-from freezeframe.client.render.values import NOTHING, enum_name, optional, pid, pids
+from freezeframe.client.render.values import NOTHING, enum_name, holders, optional, pid
 from freezeframe.v1 import meta_pb2, verdict_pb2
 
 _FILE = re.compile(r"\bFILE\b")
@@ -99,7 +99,7 @@ def tone(verdict: verdict_pb2.Verdict) -> Tone:
 
 def holder(verdict: verdict_pb2.Verdict) -> str:
     """Name who holds the requests: "router pid 4711"; empty where it is nobody."""
-    return f"{verdict.hop} {pids(verdict.holder_pids) or verdict.holder_address}".strip()
+    return f"{verdict.hop} {holders(verdict)}".strip()
 
 
 def _path(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -158,7 +158,7 @@ def _attribution(verdict: verdict_pb2.Verdict) -> tuple[Block, ...]:
     )
     rows = tuple(
         (
-            each.client,
+            f"{each.client} on {each.host}" if each.host else each.client,
             pid(each),
             str(each.requests_in_flight),
             optional(each, "oldest_age_ms", units.age),
@@ -231,7 +231,7 @@ def commands(snapshot: Snapshot, file: str) -> tuple[str, str]:
     votes: dict[str, int] = {}
     for evidence in snapshot.verdict.evidence:
         for ref in evidence.ref.split():
-            section = SECTION_OF_FIELD.get(ref.partition("[")[0])
+            section = SECTION_OF_FIELD.get(ref.rpartition("/")[2].partition("[")[0])
             if section is not None:
                 votes[section] = votes.get(section, 0) + 1
     leaned = max(votes, key=lambda name: votes[name]) if votes else "hops"

@@ -1,0 +1,106 @@
+"""Snapshots of several hosts, as a file has them, judged together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from freezeframe.client.files import Opened
+from freezeframe.judge import wire
+from freezeframe.judge.fleet import Fleet, conclude_fleet
+from freezeframe.judge.model import Hop, Meta, Outcome, Snapshot
+from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
+
+# Hosts that a page names.
+_NAMED = 6
+
+
+def judged(
+    snapshots: Sequence[snapshot_pb2.Snapshot],
+    parts: Sequence[file_pb2.HostPart],
+    missing: Sequence[file_pb2.Missing],
+) -> Fleet | None:
+    """Judge the whole path; None where that cannot be done here: a newer agent's snapshots, or nobody's."""
+    try:
+        return conclude_fleet(
+            [wire.from_message(snapshot, Snapshot) for snapshot in snapshots],
+            {each.host: each.error for each in missing},
+            [part.ahead_ms if part.HasField("ahead_ms") else None for part in parts],
+        )
+    except Exception:  # noqa: BLE001 - a file can come from anybody, and what it says of each host is shown all the same
+        return None
+
+
+def verdict_of(fleet: Fleet) -> verdict_pb2.Verdict:
+    """The principal finding, as a message."""
+    return cast("verdict_pb2.Verdict", wire.to_message(fleet.verdict))
+
+
+def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot | None:
+    """What the hosts of a file say together, as `page_of` gives it; None where they were not captured together.
+
+    `nameless`: without the names of hosts that brought nothing, and without what was said of them.
+    """
+    if not opened.is_fleet:
+        return None
+    manifest = opened.manifest
+    missing: Sequence[file_pb2.Missing] = manifest.missing
+    if nameless:
+        missing = [file_pb2.Missing(host=f"missing-{number}", error="nothing came") for number in range(len(missing))]
+    kept = manifest.verdict if manifest.HasField("verdict") and not nameless else None
+    # Of what is not whole nothing new is said.
+    fleet = None if opened.lost and kept is not None else judged(opened.snapshots, manifest.hosts, missing)
+    return page_of(fleet, opened.snapshots, missing, kept)
+
+
+def page_of(
+    fleet: Fleet | None,
+    snapshots: Sequence[snapshot_pb2.Snapshot],
+    missing: Sequence[file_pb2.Missing],
+    kept: verdict_pb2.Verdict | None,
+) -> snapshot_pb2.Snapshot:
+    """What is shown of the whole path, as a snapshot without records: verdict, findings and hops.
+
+    `kept` is the verdict that the file has, which stands where the hosts cannot be judged here.
+    """
+    metas = [snapshot.meta for snapshot in snapshots]
+    names = [meta.host or "unnamed host" for meta in metas] + [f"{each.host} (nothing came)" for each in missing]
+    more = len(names) - _NAMED
+    page = cast(
+        "snapshot_pb2.Snapshot",
+        wire.to_message(
+            Snapshot(
+                meta=Meta(
+                    host=f"{len(names)} hosts: {', '.join(names[:_NAMED])}" + (f" and {more} more" if more > 0 else ""),
+                    started_at=min((meta.started_at for meta in metas), default=""),
+                    duration_ms=max((meta.duration_ms for meta in metas), default=0.0),
+                    window_ms=min((meta.window_ms for meta in metas), default=0.0),
+                    agent_version=", ".join(sorted({meta.agent_version for meta in metas if meta.agent_version})),
+                    note=next((meta.note for meta in metas if meta.note), ""),
+                ),
+                outcomes=tuple(
+                    Outcome(collector=each.host, status=Outcome.Status.FAILED, detail=each.error, hint=each.hint)
+                    for each in missing
+                ),
+                hops=tuple(_without_pids(hop) for hop in fleet.snapshot.hops) if fleet else (),
+                verdict=fleet.verdict if fleet else None,
+                findings=fleet.findings if fleet else (),
+            )
+        ),
+    )
+    if fleet is None and kept is not None:
+        page.verdict.CopyFrom(kept)
+    return page
+
+
+def _without_pids(hop: Hop) -> Hop:
+    """A pid says nothing without its host."""
+    return Hop(
+        name=hop.name,
+        in_flight=hop.in_flight,
+        upstream=hop.upstream,
+        holds=hop.holds,
+        oldest_age_ms=hop.oldest_age_ms,
+        source=hop.source,
+        next=hop.next,
+    )

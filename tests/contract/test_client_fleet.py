@@ -1,0 +1,108 @@
+"""Files of several hosts: shown, reported, exported, compared."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from freezeframe.judge import file
+from tests.support.command import run
+from tests.support.fleet_file import CASE, GONE, fleet_bytes, hosts
+
+pytestmark = pytest.mark.usefixtures("alone")
+HOSTS = ("clients", "routers", "prefill", "decode")
+
+
+@pytest.fixture(autouse=True)
+def a_file(alone: None) -> None:
+    Path("a.ffz").write_bytes(fleet_bytes(CASE, GONE))
+
+
+def test_show_says_what_the_hosts_say_together_and_alone() -> None:
+    done = run("show", "a.ffz")
+    assert (done.exit_code, done.stderr) == (0, "")
+    head, *_ = done.stdout.splitlines()
+    assert head.startswith("ROUTER_DUAL_LEG   high confidence   router pid ")
+    assert head.endswith(" on routers")
+    assert "client 30 ▸ [router 30] ▸ prefill 30" in done.stdout
+    assert "  - gpu-09 FAILED: connecting to gpu-09: no route to host" in done.stdout
+    table = done.stdout.partition("\nHosts\n")[2].splitlines()
+    assert [line.split()[:2] for line in table[1:]] == [
+        ["clients", "UNDETERMINED"],
+        ["routers", "ROUTER_DUAL_LEG"],
+        ["prefill", "UNDETERMINED"],
+        ["decode", "IDLE"],
+    ]
+
+
+def test_show_of_sections_says_whose_they_are() -> None:
+    done = run("show", "a.ffz", "sockets")
+    assert [line for line in done.stdout.splitlines() if line.startswith("On ")] == [f"On {name}" for name in HOSTS]
+
+
+def test_json_has_the_fleet_and_its_hosts() -> None:
+    shown = json.loads(run("show", "a.ffz", "--output", "json").stdout)
+    assert shown["fleet"]["verdict"]["code"] == "ROUTER_DUAL_LEG"
+    assert shown["fleet"]["verdict"]["holder_hosts"] == ["routers"]
+    assert [outcome["collector"] for outcome in shown["fleet"]["outcomes"]] == ["gpu-09"]
+    assert [each["meta"]["host"] for each in shown["hosts"]] == list(HOSTS)
+
+
+def test_brief_is_five_lines_over_all() -> None:
+    lines = run("show", "a.ffz", "--output", "brief").stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith(
+        "ROUTER_DUAL_LEG (high confidence) on 5 hosts: clients, routers, prefill, decode, gpu-09 "
+    )
+    assert lines[4] == "not seen: gpu-09 FAILED; file: a.ffz"
+
+
+def test_a_fleet_whose_sections_are_lost_keeps_its_verdict() -> None:
+    data = Path("a.ffz").read_bytes()
+    Path("cut.ffz").write_bytes(data[: file.manifest_end(data)])
+    done = run("show", "cut.ffz", "--output", "json")
+    assert done.exit_code == 5
+    shown = json.loads(done.stdout)
+    assert (len(shown["hosts"]), shown["fleet"]["verdict"]["code"]) == (4, "ROUTER_DUAL_LEG")
+
+
+def test_a_report_begins_with_the_verdict_over_all_hosts() -> None:
+    text = run("report", "a.ffz").stdout
+    assert "ROUTER" in text
+    assert text.index("on routers") < text.index("UNDETERMINED")
+    assert run("report", "a.ffz", "-o", "r.tgz").exit_code == 0
+    with tarfile.open("r.tgz") as archive:
+        packed = archive.extractfile("freezeframe-report/snapshot.ffz")
+        assert packed is not None
+        manifest = file.read_manifest(packed.read())
+    assert [part.meta.host for part in manifest.hosts] == list(HOSTS)
+    assert list(manifest.verdict.holder_hosts) == ["routers"]
+
+
+def test_an_anonymised_report_names_no_host() -> None:
+    text = run("report", "a.ffz", "--anonymise").stdout
+    assert "gpu-09" not in text
+    assert "on routers" not in text
+
+
+def test_otlp_has_the_verdict_over_all_hosts_first() -> None:
+    logs = json.loads(run("export", "a.ffz", "--to", "otlp").stdout)["resourceLogs"]
+    assert len(logs) == 1 + len(HOSTS)
+    attributes = {a["key"]: a["value"] for a in logs[0]["scopeLogs"][0]["logRecords"][0]["attributes"]}
+    assert attributes["freezeframe.holder_hosts"] == {"arrayValue": {"values": [{"stringValue": "routers"}]}}
+
+
+@pytest.mark.parametrize("form", ["folded", "speedscope", "pprof", "perfetto"])
+def test_what_is_of_hosts_is_exported_of_each(form: str) -> None:
+    done = run("export", "a.ffz", "--to", form, "-o", "out")
+    assert done.exit_code == 0
+    assert Path("out").stat().st_size > 100
+
+
+def test_diff_pairs_the_hosts_of_fleets() -> None:
+    done = run("diff", "a.ffz", "a.ffz", "--output", "json")
+    assert done.exit_code == 0
+    assert len(json.loads(done.stdout)) == len(hosts())
