@@ -6,6 +6,12 @@
     output = "text"     # text, json, markdown or brief
     color = "auto"      # auto, always or never
 
+    [groups]            # --group NAME; node sets and names of hosts
+    prod = ["gpu-[01-32]", "router-1"]
+
+    [hosts."gpu-[01-32]"]                               # a node set; {host} is each one's name
+    address = "ssh://{host}.example.net"
+
     [hosts.gpu-07]
     address = "unix:/run/freezeframe/capture.sock"     # or ssh://HOST, tls://HOST:PORT ...
 
@@ -27,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from freezeframe.client.errors import ConfigError
+from freezeframe.client.node_sets import nodes
 
 SYSTEM_FILE = "/etc/freezeframe/client.toml"
 OUTPUTS = ("text", "json", "markdown", "brief")
@@ -39,6 +46,8 @@ class Config:
 
     # Address by host name, as written.
     hosts: Mapping[str, str] = field(default_factory=dict)
+    # Node sets and names of hosts, by group.
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     window_s: float | None = None
     deadline_s: float | None = None
     output: str | None = None
@@ -104,7 +113,7 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
 
 
 def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
-    _known(raw, {"defaults", "hosts", "tls"}, path, "")
+    _known(raw, {"defaults", "groups", "hosts", "tls"}, path, "")
     defaults = _table(raw, "defaults", path)
     _known(defaults, {"window", "deadline", "output", "color"}, path, "defaults.")
     hosts = dict(base.hosts)
@@ -112,7 +121,12 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
         if not isinstance(entry, dict) or not isinstance(entry.get("address"), str):
             raise ConfigError(f'reading the configuration {path}: hosts.{name} needs address = "unix:PATH"')
         _known(entry, {"address"}, path, f"hosts.{name}.")
-        hosts[name] = entry["address"]
+        hosts.update({each: entry["address"].replace("{host}", each) for each in nodes(name)})
+    groups = dict(base.groups)
+    for name, members in _table(raw, "groups", path).items():
+        if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+            raise ConfigError(f'reading the configuration {path}: groups.{name} must be a list such as ["gpu-[01-32]"]')
+        groups[name] = tuple(members)
     tls = _table(raw, "tls", path)
     _known(tls, set(TLS_FILES), path, "tls.")
     for key, value in tls.items():
@@ -120,6 +134,7 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
             raise ConfigError(f"reading the configuration {path}: tls.{key} must be an absolute path, or begin with ~")
     return Config(
         hosts=hosts,
+        groups=groups,
         window_s=_seconds(defaults, "window", path, base.window_s),
         deadline_s=_seconds(defaults, "deadline", path, base.deadline_s),
         output=_choice(defaults, "output", OUTPUTS, path, base.output),

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -106,16 +107,24 @@ def save(data: bytes, meta: meta_pb2.Meta, wanted: str | None) -> str:
 
     Without `wanted`, or where that is a directory, the name is the default one and nothing is overwritten.
     """
+    return write(data, place(meta, wanted))
+
+
+def place(meta: meta_pb2.Meta, wanted: str | None) -> str:
+    """Choose the path of a snapshot's file, as `save` does."""
     name = default_name(meta)
     if wanted is not None and not os.path.isdir(wanted):
-        path = wanted
-    else:
-        path = _unused(os.path.join(wanted, name) if wanted is not None else name)
-    return write(data, path)
+        return wanted
+    return _unused(os.path.join(wanted, name) if wanted is not None else name)
 
 
 def write(data: bytes, path: str) -> str:
     """Write a file (0600, whole or not at all) and give its path. Raises SaveError."""
+    return write_pieces([data], path)
+
+
+def write_pieces(pieces: Iterable[bytes], path: str) -> str:
+    """As `write`, piece by piece."""
     temporary = f"{path}.{secrets.token_hex(4)}.part"
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -123,7 +132,7 @@ def write(data: bytes, path: str) -> str:
             # Without fsync: on a host whose disk hangs, the verdict must still reach the screen.
             with os.fdopen(descriptor, "wb") as target:
                 _hand_over(descriptor)
-                target.write(data)
+                target.writelines(pieces)
             os.rename(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -71,13 +71,15 @@ def display(
     *,
     why: bool = False,
     budget: int | None = None,
+    together: snapshot_pb2.Snapshot | None = None,
 ) -> None:
     """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot.
 
-    Of several hosts that were captured together, what they say together comes first.
+    Of several hosts that were captured together, what they say together comes first; `together` is that, where it is
+    known already.
     """
     snapshots = opened.snapshots
-    fleet = fleets.together(opened)
+    fleet = together or fleets.together(opened)
     explained = why and (not names or "verdict" in names)
     explanations = [explanation(snapshot) if explained else None for snapshot in snapshots]
     if settings.output == "json":
@@ -103,8 +105,8 @@ def display(
         for snapshot, each in zip(snapshots, explanations, strict=True)
     ]
     if fleet is not None:
-        together = sections.build(fleet, tuple(n for n in names if n in _TOGETHER) or ("verdict",), path, why=False)
-        head = (*together, hosts.section(snapshots, opened.manifest.hosts))
+        shared = sections.build(fleet, tuple(n for n in names if n in _TOGETHER) or ("verdict",), path, why=False)
+        head = (*shared, hosts.section(snapshots, opened.manifest.hosts))
         titled = [
             (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()), *page)
             for each, page in zip(snapshots, pages, strict=True)
