@@ -179,14 +179,15 @@ def read_manifest(head: bytes) -> file_pb2.Manifest:
         manifest = file_pb2.Manifest.FromString(encoded)
     except DecodeError as error:
         raise DamagedError(f"decoding the manifest of {length:,} bytes: {error}") from error
-    unpacked = 0.0
     for part in manifest.hosts:
+        unpacked = 0.0
         for section in part.sections:
             if not _is_size(section.compressed_bytes) or not _is_size(section.bytes):
                 raise DamagedError(f"the manifest gives section {section.name!r} a size that no file of ours has")
             unpacked += section.bytes
-    if unpacked > MAX_UNPACKED_BYTES:
-        raise DamagedError(f"the manifest declares {unpacked:,.0f} bytes, more than any snapshot has")
+        # Each host's share: what all of them take is bounded by the reader's memory.
+        if unpacked > MAX_UNPACKED_BYTES:
+            raise DamagedError(f"the manifest declares {unpacked:,.0f} bytes, more than any snapshot has")
     return manifest
 
 

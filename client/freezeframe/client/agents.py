@@ -24,13 +24,18 @@ class Reached:
 
 
 @contextmanager
-def reach(place: hosts.Place, settings: Settings, *, trust_owner: bool = False) -> Iterator[Agent]:
-    """Open the way to an agent, and a channel on it. Raises ClientError."""
+def reach(
+    place: hosts.Place, settings: Settings, *, trust_owner: bool = False, asks: bool | None = None
+) -> Iterator[Agent]:
+    """Open the way to an agent, and a channel on it. Raises ClientError.
+
+    `asks`: whether ssh may ask for a password; None = on a terminal.
+    """
     with ExitStack() as stack:
         if isinstance(place, hosts.Ssh):
             from freezeframe.client.transports import ssh  # noqa: PLC0415 - for such hosts alone
 
-            place = stack.enter_context(ssh.forwarded(place, settings.environ))
+            place = stack.enter_context(ssh.forwarded(place, settings.environ, terminal=asks))
         if isinstance(place, hosts.Tls):
             from freezeframe.client.transports import tls  # noqa: PLC0415 - as above
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from freezeframe.client.files import Opened
@@ -15,15 +15,35 @@ from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 _NAMED = 6
 
 
+# Sections that no rule looks at.
+_NOT_JUDGED = ("native_threads", "profile", "futex_waits", "futex_addresses", "connection_events")
+
+
+def to_judge(snapshot: snapshot_pb2.Snapshot) -> Snapshot:
+    """What of a host's snapshot is judged: of hundreds of hosts the rest need not be in memory.
+
+    Raises whatever a file of anybody's makes of it.
+    """
+    light = snapshot_pb2.Snapshot()
+    for field, value in snapshot.ListFields():
+        if field.name in _NOT_JUDGED:
+            continue
+        if wire.is_repeated(field):
+            getattr(light, field.name).MergeFrom(value)
+        else:
+            getattr(light, field.name).CopyFrom(value)
+    return wire.from_message(light, Snapshot)
+
+
 def judged(
-    snapshots: Sequence[snapshot_pb2.Snapshot],
+    snapshots: Iterable[Snapshot],
     parts: Sequence[file_pb2.HostPart],
     missing: Sequence[file_pb2.Missing],
 ) -> Fleet | None:
     """Judge the whole path; None where that cannot be done here: a newer agent's snapshots, or nobody's."""
     try:
         return conclude_fleet(
-            [wire.from_message(snapshot, Snapshot) for snapshot in snapshots],
+            list(snapshots),
             {each.host: each.error for each in missing},
             [part.ahead_ms if part.HasField("ahead_ms") else None for part in parts],
         )
@@ -49,7 +69,9 @@ def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot
         missing = [file_pb2.Missing(host=f"missing-{number}", error="nothing came") for number in range(len(missing))]
     kept = manifest.verdict if manifest.HasField("verdict") and not nameless else None
     # Of what is not whole nothing new is said.
-    fleet = None if opened.lost and kept is not None else judged(opened.snapshots, manifest.hosts, missing)
+    fleet = (
+        None if opened.lost and kept is not None else judged(map(to_judge, opened.snapshots), manifest.hosts, missing)
+    )
     return page_of(fleet, opened.snapshots, missing, kept)
 
 

@@ -14,12 +14,11 @@ from freezeframe.client.connection import Agent
 from freezeframe.client.render.sections import verdict
 from freezeframe.client.settings import Settings, complain
 from freezeframe.judge import file
+from freezeframe.judge.model import Snapshot
 from freezeframe.v1 import file_pb2, meta_pb2, service_pb2, snapshot_pb2
 
 NO_AGENT = 3
 _PIECE_BYTES = 1024 * 1024
-# Sections that no rule looks at; in the file they stay.
-_NOT_JUDGED = ("native_threads", "profile", "futex_waits", "futex_addresses", "connection_events")
 
 
 @dataclass(slots=True)
@@ -27,7 +26,9 @@ class _Gathered:
     """What came of all hosts."""
 
     parts: list[file_pb2.HostPart] = field(default_factory=list)
+    # Meta, outcomes and verdict of each; what is judged of it.
     snapshots: list[snapshot_pb2.Snapshot] = field(default_factory=list)
+    judged: list[Snapshot] = field(default_factory=list)
     # Where the sections of each are: a file, and where in it they begin.
     places: list[tuple[str, int]] = field(default_factory=list)
     missing: list[file_pb2.Missing] = field(default_factory=list)
@@ -60,7 +61,7 @@ def deliver(
         if not gathered.snapshots:
             complain(f"Error: none of {len(named)} hosts brought a snapshot")
             return NO_AGENT
-        judged = fleets.judged(gathered.snapshots, gathered.parts, gathered.missing)
+        judged = fleets.judged(gathered.judged, gathered.parts, gathered.missing)
         page = fleets.page_of(judged, gathered.snapshots, gathered.missing, None)
         head = file.fleet_head(
             gathered.parts, "freezeframe", page.verdict if page.HasField("verdict") else None, gathered.missing
@@ -89,7 +90,8 @@ def _reach(settings: Settings, host: str, *, trust_owner: bool) -> Iterator[Agen
     # A host that is named is never the local daemon.
     if place is None:
         raise errors.AgentNotThereError(f"connecting to {host}: there is no agent", hosts.DAEMON_HINT)
-    with agents.reach(place, settings, trust_owner=trust_owner) as agent:
+    # Many that ask at once cannot be answered.
+    with agents.reach(place, settings, trust_owner=trust_owner, asks=False) as agent:
         yield agent
 
 
@@ -121,15 +123,25 @@ def _gather(answers: Sequence[fleet.Answer]) -> _Gathered:
                 found.missing.append(file_pb2.Missing(host=answer.host, error=same))
                 continue
             seen[name] = answer.host
-            for section in _NOT_JUDGED:
-                snapshot.ClearField(section)  # type: ignore[arg-type]  # any field's name will do
             part.asked = answer.host
             _set_clock(part, answer.clock)
             found.parts.append(part)
-            found.snapshots.append(snapshot)
+            found.judged.append(_judged(snapshot))
+            light = snapshot_pb2.Snapshot(meta=snapshot.meta, outcomes=snapshot.outcomes)
+            if snapshot.HasField("verdict"):
+                light.verdict.CopyFrom(snapshot.verdict)
+            found.snapshots.append(light)
             found.places.append((answer.path, file.manifest_end(data)))
             found.lost += contents.lost
     return found
+
+
+def _judged(snapshot: snapshot_pb2.Snapshot) -> Snapshot:
+    """What is judged; nothing of what cannot be read here, as of a newer agent."""
+    try:
+        return fleets.to_judge(snapshot)
+    except Exception:  # noqa: BLE001 - the other hosts are judged all the same
+        return Snapshot()
 
 
 def _set_clock(part: file_pb2.HostPart, clock: fleet.Clock | None) -> None:
