@@ -43,6 +43,14 @@ def test_show_of_sections_says_whose_they_are() -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("On ")] == [f"On {name}" for name in HOSTS]
 
 
+def test_why_leads_to_the_records_of_the_hosts() -> None:
+    text = run("show", "a.ffz", "--why").stdout
+    assert "    routers/sockets[0]: " in text
+    assert "    decode/metrics[" in text
+    assert "not in this snapshot" not in text
+    assert "\nOn " not in text
+
+
 def test_json_has_the_fleet_and_its_hosts() -> None:
     shown = json.loads(run("show", "a.ffz", "--output", "json").stdout)
     assert shown["fleet"]["verdict"]["code"] == "ROUTER_DUAL_LEG"

@@ -62,7 +62,7 @@ def conclude_fleet(
     """
     if not snapshots:
         raise ValueError("judging no snapshot at all")
-    names = dict(enumerate(_names(snapshots), 1))
+    names = dict(enumerate(distinct_names([(each.meta or Meta()).host for each in snapshots]), 1))
     late = _late(snapshots, ahead_ms)
     several = [at_instant(each, late.get(number, 0.0)) for number, each in enumerate(snapshots, 1)]
     joined = join_hosts(
@@ -95,9 +95,9 @@ def _as_far_as_known(well: Verdict, told: int, missing: int) -> Verdict:
     )
 
 
-def _names(snapshots: Sequence[Snapshot]) -> list[str]:
-    """A name for each host, all different."""
-    found = [(snapshot.meta or Meta()).host or "unnamed host" for snapshot in snapshots]
+def distinct_names(hosts: Sequence[str]) -> list[str]:
+    """A name for each host, all different, as references and words have them."""
+    found = [host or "unnamed host" for host in hosts]
     counts = Counter(found)
     seen: Counter[str] = Counter()
     for position, name in enumerate(found):

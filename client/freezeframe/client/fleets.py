@@ -7,7 +7,7 @@ from typing import cast
 
 from freezeframe.client.files import Opened
 from freezeframe.judge import wire
-from freezeframe.judge.fleet import Fleet, conclude_fleet
+from freezeframe.judge.fleet import Fleet, conclude_fleet, distinct_names
 from freezeframe.judge.model import Hop, Meta, Outcome, Snapshot
 from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 
@@ -54,6 +54,12 @@ def judged(
 def verdict_of(fleet: Fleet) -> verdict_pb2.Verdict:
     """The principal finding, as a message."""
     return cast("verdict_pb2.Verdict", wire.to_message(fleet.verdict))
+
+
+def by_name(opened: Opened) -> dict[str, snapshot_pb2.Snapshot]:
+    """The hosts of a file by the names that references have."""
+    names = distinct_names([snapshot.meta.host for snapshot in opened.snapshots])
+    return dict(zip(names, opened.snapshots, strict=True))
 
 
 def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot | None:

@@ -149,7 +149,8 @@ def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
         for part in parts:
             starts.append(len(records))
             records += getattr(part, field.name)
-        first[field.name] = tuple(starts)
+        if field.name != "requests":  # which are found anew
+            first[field.name] = tuple(starts)
         values[field.name] = tuple(records)
     names = [(snapshot.meta or Meta()).host for snapshot in snapshots]
     values["sockets"], unknowns = _with_peers(_numbered(values["sockets"]), names)

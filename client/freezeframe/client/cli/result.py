@@ -105,13 +105,14 @@ def display(
         for snapshot, each in zip(snapshots, explanations, strict=True)
     ]
     if fleet is not None:
-        shared = sections.build(fleet, tuple(n for n in names if n in _TOGETHER) or ("verdict",), path, why=False)
+        own = tuple(name for name in names if name in _TOGETHER) or ("verdict",)
+        shared = sections.build(fleet, own, path, why=explained, hosts=fleets.by_name(opened))
         head = (*shared, hosts.section(snapshots, opened.manifest.hosts))
         titled = [
             (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()), *page)
             for each, page in zip(snapshots, pages, strict=True)
         ]
-        pages = [head, *(titled if names or why else ())]
+        pages = [head, *(titled if names else ())]
     # A fleet's hosts share it.
     share = budget // len(pages) if budget is not None and pages else budget
     if settings.output == "markdown":

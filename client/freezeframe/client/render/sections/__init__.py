@@ -13,6 +13,7 @@ from freezeframe.client.render.sections import (
     processes,
     profile,
     ranks,
+    records,
     requests,
     sockets,
     stacks,
@@ -150,12 +151,16 @@ def build(
     *,
     why: bool,
     explanation: Explanation | None = None,
+    hosts: records.Hosts = records.NO_HOSTS,
 ) -> tuple[Section, ...]:
-    """Build the sections called `names` ("verdict" among them), in that order; `explanation` follows the verdict."""
+    """Build the sections called `names` ("verdict" among them), in that order; `explanation` follows the verdict.
+
+    `hosts` has the snapshots that references lead to, where there are several.
+    """
     pages: list[Section] = []
     for name in names:
         if name == "verdict":
-            pages += verdict.sections(snapshot, file, why=why)
+            pages += verdict.sections(snapshot, file, why=why, hosts=hosts)
             pages += why_sections.sections(explanation, snapshot) if explanation is not None else ()
         else:
             kind = _BY_NAME[name]

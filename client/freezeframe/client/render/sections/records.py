@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from google.protobuf.message import Message
@@ -22,11 +24,19 @@ def short(references: str) -> str:
     return references if len(each) <= _SHOWN_REFERENCES else f"{each[0]} and {len(each) - 1} more"
 
 
-def resolve(references: str, snapshot: snapshot_pb2.Snapshot) -> tuple[str, ...]:
-    """Say each record of `references` (separated by spaces); what is not in this snapshot is said to be missing."""
+Hosts = Mapping[str, snapshot_pb2.Snapshot]
+NO_HOSTS: Hosts = MappingProxyType({})
+
+
+def resolve(references: str, snapshot: snapshot_pb2.Snapshot, hosts: Hosts = NO_HOSTS) -> tuple[str, ...]:
+    """Say each record of `references` (separated by spaces); what is not in this snapshot is said to be missing.
+
+    Of several hosts, by name, one begins with its own: "gpu-07/sockets[12]".
+    """
     lines: list[str] = []
     for reference in references.split():
-        found = _find(reference, snapshot)
+        host, _, place = reference.rpartition("/")
+        found = _find(place, hosts.get(host, snapshot))
         if found is None:
             lines.append(f"{reference}: not in this snapshot")
         else:

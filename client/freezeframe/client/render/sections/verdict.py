@@ -53,8 +53,13 @@ SECTION_OF_FIELD = {
 }
 
 
-def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) -> tuple[Section, ...]:
-    """Build the page; `file` is named in the commands to go on with; `why` puts each record under its evidence."""
+def sections(
+    snapshot: Snapshot, file: str | None = None, *, why: bool = False, hosts: records.Hosts = records.NO_HOSTS
+) -> tuple[Section, ...]:
+    """Build the page; `file` is named in the commands to go on with; `why` puts each record under its evidence.
+
+    `hosts` has the snapshots that references lead to, where there are several.
+    """
     verdict = snapshot.verdict
     if not snapshot.HasField("verdict"):
         nothing = Paragraph(text="This snapshot carries no verdict.", tone=Tone.DOUBT)
@@ -63,8 +68,8 @@ def sections(snapshot: Snapshot, file: str | None = None, *, why: bool = False) 
     return _filled(
         Section(title="", blocks=_head(verdict)),
         Section(title="", blocks=(*_path(snapshot), *oldest(snapshot))),
-        _bullets("Evidence", [_evidence(each, snapshot, why=why) for each in verdict.evidence], 1),
-        _bullets("Ruled out", [_ruled_out(each, snapshot, why=why) for each in verdict.ruled_out], 2),
+        _bullets("Evidence", [_evidence(each, snapshot, hosts, why=why) for each in verdict.evidence], 1),
+        _bullets("Ruled out", [_ruled_out(each, snapshot, hosts, why=why) for each in verdict.ruled_out], 2),
         Section(title="Who sent what", blocks=_attribution(verdict), priority=3),
         _bullets("Stands too", [_other(each) for each in snapshot.findings[1:]], 6),
         _unseen(snapshot),
@@ -117,19 +122,19 @@ def _bullets(title: str, items: list[Item], priority: int) -> Section:
     return Section(title=title, blocks=(Bullets(items=tuple(items)),) if items else (), priority=priority)
 
 
-def _evidence(evidence: verdict_pb2.Evidence, snapshot: Snapshot, *, why: bool) -> Item:
-    details = records.resolve(evidence.ref, snapshot) if why and evidence.ref else ()
+def _evidence(evidence: verdict_pb2.Evidence, snapshot: Snapshot, hosts: records.Hosts, *, why: bool) -> Item:
+    details = records.resolve(evidence.ref, snapshot, hosts) if why and evidence.ref else ()
     return item(evidence.text, records.short(evidence.ref), *details)
 
 
-def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, *, why: bool) -> Item:
+def _ruled_out(ruled_out: verdict_pb2.RuledOut, snapshot: Snapshot, hosts: records.Hosts, *, why: bool) -> Item:
     if len(ruled_out.evidence) == 1 and not why:
         return item(f"{ruled_out.hop}: {ruled_out.evidence[0].text}", records.short(ruled_out.evidence[0].ref))
     details: list[str] = []
     for each in ruled_out.evidence:
         details.append(f"{each.text} ({records.short(each.ref)})" if each.ref else each.text)
         if why and each.ref:
-            details += records.resolve(each.ref, snapshot)
+            details += records.resolve(each.ref, snapshot, hosts)
     return item(ruled_out.hop, "", *details)
 
 
