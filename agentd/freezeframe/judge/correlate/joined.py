@@ -138,7 +138,8 @@ class Joined:
 
 def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
     """Join them. Roles are those that each host's agent found: `conclude_fleet` finds them anew."""
-    parts = [_distinct(snapshot, number) for number, snapshot in enumerate(snapshots, 1)]
+    inodes: dict[tuple[int, int], int] = {}
+    parts = [_distinct(snapshot, number, inodes) for number, snapshot in enumerate(snapshots, 1)]
     values: dict[str, Any] = {}
     first: dict[str, tuple[int, ...]] = {}
     for field in fields(Snapshot):
@@ -153,7 +154,7 @@ def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
             first[field.name] = tuple(starts)
         values[field.name] = tuple(records)
     names = [(snapshot.meta or Meta()).host for snapshot in snapshots]
-    values["sockets"], unknowns = _with_peers(_numbered(values["sockets"]), names)
+    values["sockets"], unknowns = _with_peers(list(values["sockets"]), names)
     snapshot = Snapshot(
         meta=_meta([part.meta or Meta() for part in parts]),
         history=_history([part.history for part in parts if part.history is not None]),
@@ -163,17 +164,32 @@ def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
     return Joined(snapshot=snapshot, parts=tuple(parts), first=first, unknowns=unknowns)
 
 
-def _distinct(snapshot: Snapshot, number: int) -> Snapshot:
+def _distinct(snapshot: Snapshot, number: int, inodes: dict[tuple[int, int], int]) -> Snapshot:
     changed: dict[str, Any] = {name: None if name == "verdict" else () for name in _MADE_ANEW}
     for field in fields(snapshot):
         value = getattr(snapshot, field.name)
-        if field.name in _MADE_ANEW or not value:
+        if field.name in _MADE_ANEW or field.name == "sockets" or not value:
             continue
         changed[field.name] = _moved(value, number * PIDS)
     space = number * _NAMESPACES
     changed["processes"] = tuple(replace(p, netns=p.netns + space) for p in changed.get("processes", ()))
-    changed["sockets"] = tuple(replace(s, netns=s.netns + space) for s in changed.get("sockets", ()))
+    changed["sockets"] = tuple(_distinct_socket(each, number, inodes) for each in snapshot.sockets)
     return replace(snapshot, **changed)
+
+
+def _distinct_socket(socket: Socket, number: int, inodes: dict[tuple[int, int], int]) -> Socket:
+    """The socket, with an inode that is distinct over all hosts, and below 2**32, as the wire has it."""
+    by = number * PIDS
+    inode, peer = socket.inode, socket.peer_inode
+    return replace(
+        socket,
+        pid=socket.pid + by if socket.pid else socket.pid,
+        peer_pid=socket.peer_pid + by if socket.peer_pid else socket.peer_pid,
+        shared_with=tuple(pid + by for pid in socket.shared_with),
+        netns=socket.netns + number * _NAMESPACES,
+        inode=inodes.setdefault((number, inode), len(inodes) + 1) if inode else 0,
+        peer_inode=inodes.setdefault((number, peer), len(inodes) + 1) if peer else peer,
+    )
 
 
 def _moved(value: Any, by: int) -> Any:
@@ -189,25 +205,6 @@ def _moved(value: Any, by: int) -> Any:
     for name in _HOLDING.get(kind, ()):
         changed[name] = _moved(getattr(value, name), by)
     return replace(value, **changed) if changed else value
-
-
-def _numbered(sockets: Sequence[Socket]) -> list[Socket]:
-    """Sockets whose inodes are distinct over all hosts, and below 2**32, as the wire has them."""
-    numbers: dict[tuple[int, int], int] = {}
-
-    def anew(socket: Socket, inode: int) -> int:
-        return numbers.setdefault((int(socket.netns // _NAMESPACES), inode), len(numbers) + 1)
-
-    return [
-        replace(
-            each,
-            inode=anew(each, each.inode) if each.inode else 0,
-            peer_inode=anew(each, each.peer_inode) if each.peer_inode else each.peer_inode,
-        )
-        if each.inode or each.peer_inode
-        else each
-        for each in sockets
-    ]
 
 
 def _host_number(socket: Socket) -> int:

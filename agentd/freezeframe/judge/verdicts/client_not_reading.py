@@ -12,6 +12,7 @@ unread when it has seen its end, so less than a kilobyte is no proof.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from freezeframe.judge.correlate.facts import Connection, Facts
 from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
@@ -25,12 +26,17 @@ Level = Confidence.Level
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """One verdict per client."""
-    return tuple(v for client in facts.clients if (v := _client(facts, client.pid, client.address)) is not None)
+    # There may be as many clients as connections.
+    untaken: dict[int | str, list[Connection]] = {}
+    for c in facts.connections:
+        if c.untaken:
+            untaken.setdefault(c.client_address if c.client_pid is None else c.client_pid, []).append(c)
+    of = ((client, untaken.get(client.address if client.pid is None else client.pid, [])) for client in facts.clients)
+    return tuple(v for client, mine in of if (v := _client(facts, client.pid, client.address, mine)) is not None)
 
 
-def _client(facts: Facts, pid: int | None, address: str) -> Verdict | None:
-    mine = [c for c in facts.connections if c.client_pid == pid and (pid is not None or c.client_address == address)]
-    found = [c for c in mine if c.untaken and _amount(facts, c) >= LEFTOVER_BYTES and _old(facts, c)]
+def _client(facts: Facts, pid: int | None, address: str, untaken: Sequence[Connection]) -> Verdict | None:
+    found = [c for c in untaken if _amount(facts, c) >= LEFTOVER_BYTES and _old(facts, c)]
     # A client that nothing is known of is no process of this snapshot, but its receive queue is.
     if not found or (pid in facts.processes and pid is not None and not runs(facts, pid)):
         return None
