@@ -88,6 +88,7 @@ def test_a_report_begins_with_the_verdict_over_all_hosts() -> None:
         manifest = file.read_manifest(packed.read())
     assert [part.meta.host for part in manifest.hosts] == list(HOSTS)
     assert list(manifest.verdict.holder_hosts) == ["routers"]
+    assert list(manifest.missing) == [GONE]
 
 
 def test_an_anonymised_report_names_no_host() -> None:

@@ -74,6 +74,16 @@ def test_one_verdict_over_all_and_one_file(named: tuple[str, ...]) -> None:
 
 
 @pytest.mark.usefixtures("config")
+@pytest.mark.parametrize("option", ["-p", "--client"])
+def test_a_pid_is_of_one_host(option: str) -> None:
+    done = run("snap", "node-[1-4]", option, "4711")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"Error: {option}: a pid is one host's: capture that host alone, or give --client the client's address"
+    )
+
+
+@pytest.mark.usefixtures("config")
 def test_the_default_name_says_fleet() -> None:
     done = run("snap", "node-[1-4]")
     (path,) = Path().glob("*.ffz")

@@ -102,13 +102,17 @@ class Contents:
 
 
 def write(
-    snapshots: Sequence[Snapshot | snapshot_pb2.Snapshot], writer: str, verdict: verdict_pb2.Verdict | None = None
+    snapshots: Sequence[Snapshot | snapshot_pb2.Snapshot],
+    writer: str,
+    verdict: verdict_pb2.Verdict | None = None,
+    missing: Sequence[file_pb2.Missing] = (),
 ) -> bytes:
     """Pack the snapshots of one or many hosts; equal input gives equal bytes.
 
-    `writer` is program and version. `verdict` is that over all hosts; for one host it is that host's.
+    `writer` is program and version. `verdict` is that over all hosts; for one host it is that host's. `missing` are
+    those that brought nothing.
     """
-    manifest = file_pb2.Manifest(writer=writer)
+    manifest = file_pb2.Manifest(writer=writer, missing=missing)
     frames: list[bytes] = []
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=True)
     for snapshot in snapshots:

@@ -121,6 +121,12 @@ def page_of(
     return page
 
 
+def manifest_of(page: snapshot_pb2.Snapshot) -> file_pb2.Manifest:
+    """What a file has of several hosts together, as a page of `page_of` says it."""
+    missing = [file_pb2.Missing(host=each.collector, error=each.detail, hint=each.hint) for each in page.outcomes]
+    return file_pb2.Manifest(verdict=page.verdict if page.HasField("verdict") else None, missing=missing)
+
+
 def _without_pids(hop: Hop) -> Hop:
     """A pid says nothing without its host."""
     return Hop(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from freezeframe.judge.correlate.facts import Client, Connection, Debt, Engine
-from freezeframe.judge.correlate.joined import own_pid
 from freezeframe.judge.model import Process
 
 
@@ -105,8 +104,7 @@ def mark_strays(clients: Sequence[Client], group: int | str | None, usual: Seque
 
 def _is_called(client: Client, name: str) -> bool:
     """Whether what somebody gave, a pid, an address or a title, means this client."""
-    pid = "" if client.pid is None else str(own_pid(client.pid))
-    return name in {pid, client.address, client.name}
+    return name in {str(client.pid), client.address, client.name}
 
 
 def _configured(clients: Sequence[Client], usual: Sequence[str]) -> list[Client]:

@@ -13,7 +13,6 @@ requests that are stuck further on, the wait is their consequence: those verdict
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Facts
-from freezeframe.judge.correlate.joined import own_pid
 from freezeframe.judge.correlate.stacks import waits_before_sending
 from freezeframe.judge.model import Confidence, Process, Verdict
 from freezeframe.judge.verdicts._proof import runs, sockets_seen
@@ -38,7 +37,7 @@ def _client(facts: Facts, pid: int) -> Verdict | None:
         for index, thread in enumerate(facts.snapshot.python_threads)
         if thread.pid == pid and (place := waits_before_sending(thread)) is not None
     ]
-    named = facts.snapshot.meta is not None and facts.snapshot.meta.client == str(own_pid(pid))
+    named = facts.snapshot.meta is not None and facts.snapshot.meta.client == str(pid)
     if not waiting and (flying or not named):
         return None
     refs = process_ref(facts, pid)

@@ -83,7 +83,7 @@ def command(
                 page.render(snapshots, remark).encode(),
                 remark,
                 f"freezeframe {version('freezeframe')}",
-                together=None if together is None else snapshots[0].verdict,
+                fleet=None if together is None else fleets.manifest_of(snapshots[0]),
             )
         settings.say(files.write(data, out))
     for sentence in opened.lost:

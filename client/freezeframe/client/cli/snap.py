@@ -131,6 +131,11 @@ def command(
 
     named = node_sets.expand(hosts, groups, settings.config.groups)
     if len(named) > 1 or groups:
+        if pids or (client is not None and client.isdecimal()):
+            option = "-p" if pids else "--client"
+            raise click.UsageError(
+                f"{option}: a pid is one host's: capture that host alone, or give --client the client's address"
+            )
         from freezeframe.client.cli import many  # noqa: PLC0415
 
         code = many.deliver(

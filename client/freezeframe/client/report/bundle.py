@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from freezeframe.client.export import speedscope, stacks
 from freezeframe.client.render import json as render_json
 from freezeframe.judge import file
-from freezeframe.v1 import snapshot_pb2, verdict_pb2
+from freezeframe.v1 import file_pb2, snapshot_pb2
 
 # What GitHub takes as an attachment.
 MOST_BYTES = 25_000_000
@@ -28,18 +28,20 @@ def pack(
     remark: str,
     writer: str,
     *,
-    together: verdict_pb2.Verdict | None = None,
+    fleet: file_pb2.Manifest | None = None,
 ) -> bytes:
     """Pack a .tgz of less than `MOST_BYTES`; what had no room is named in its manifest. Equal input, equal bytes.
 
     What the snapshot's file can give again goes first; that file can be too large by itself only where nobody could
-    attach it either. `together` is the verdict over several hosts.
+    attach it either. `fleet` has the verdict over several hosts, and which brought nothing.
     """
+    whole = file_pb2.Manifest() if fleet is None else fleet
+    verdict = whole.verdict if whole.HasField("verdict") else None
     pieces = [render_json.stream(snapshot) for snapshot in snapshots]
     members = {
         "issue.md": issue,
         "report.html": page,
-        "snapshot.ffz": file.write(snapshots, writer, together),
+        "snapshot.ffz": file.write(snapshots, writer, verdict, whole.missing),
         **_stacks(snapshots),
         "snapshot.json": "".join(pieces[0] if len(pieces) == 1 else render_json.array(pieces)).encode(),
     }
