@@ -111,6 +111,31 @@ def test_what_is_of_hosts_is_exported_of_each(form: str) -> None:
     assert Path("out").stat().st_size > 100
 
 
+def test_where_follows_a_request_from_host_to_host() -> None:
+    done = run("where", "eval-19-50", "a.ffz")
+    assert (done.exit_code, done.stderr) == (0, "gpu-09 brought nothing: connecting to gpu-09: no route to host\n")
+    head = done.stdout.splitlines()[0]
+    assert head.startswith("eval-19-50 is in ")
+    assert " on this host" not in done.stdout
+    assert "router (pid 7474 on routers)" in done.stdout
+    assert "(pid 7471 on prefill)" in done.stdout
+    shown = json.loads(run("where", "eval-19-50", "a.ffz", "--output", "json").stdout)
+    assert shown["hop"] in head
+    assert [each["host"] for each in shown["hosts"] if each["requests"]] == ["routers", "prefill"]
+    assert run("where", "nothing", "a.ffz").stdout.startswith("nothing was not seen. ")
+
+
+def test_diff_says_what_became_of_the_verdict_over_all_hosts() -> None:
+    text = run("diff", "a.ffz", "a.ffz").stdout
+    head, line = text.splitlines()[:2]
+    assert head == "All hosts together"
+    assert line.startswith("  - unchanged: ROUTER_DUAL_LEG (high, router pid ")
+    Path("b.ffz").write_bytes(fleet_bytes("none-sglang-router-0"))
+    told = run("diff", "a.ffz", "b.ffz").stdout.partition("\n\n")[0]
+    assert "  - before: " in told
+    assert "  - after: " in told
+
+
 def test_diff_pairs_the_hosts_of_fleets() -> None:
     done = run("diff", "a.ffz", "a.ffz", "--output", "json")
     assert done.exit_code == 0

@@ -84,6 +84,14 @@ def test_a_pid_is_of_one_host(option: str) -> None:
 
 
 @pytest.mark.usefixtures("config")
+def test_where_captures_all_and_keeps_no_file() -> None:
+    done = run("where", "eval-19-50", "node-[1-4]")
+    assert done.exit_code == 0
+    assert "(pid 7471 on prefill)" in done.stdout
+    assert list(Path().glob("*.ffz")) == []
+
+
+@pytest.mark.usefixtures("config")
 def test_the_default_name_says_fleet() -> None:
     done = run("snap", "node-[1-4]")
     (path,) = Path().glob("*.ffz")

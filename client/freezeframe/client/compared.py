@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freezeframe.client import compare, files
+from freezeframe.client import compare, files, fleets
+from freezeframe.v1 import snapshot_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """What a comparison of two files gives."""
 
+    # What the hosts say together, the older one first, where both files are of several hosts; else empty.
+    together: tuple[snapshot_pb2.Snapshot, ...]
     # One per host that is in both.
     comparisons: tuple[compare.Comparison, ...]
     # What has to be told beside: hosts in one file alone, what is lost, a newer writer; one sentence each.
@@ -43,7 +46,9 @@ def of(first: tuple[str, files.Opened], second: tuple[str, files.Opened]) -> Com
         if each.snapshot.meta.host not in both
     ]
     told = [sentence for each in opened for sentence in (*each.lost, *((each.newer,) if each.newer else ()))]
+    whole = [page for each in opened if (page := fleets.together(each)) is not None]
     return Compared(
+        together=tuple(sorted(whole, key=lambda page: page.meta.started_at)) if len(whole) == len(opened) else (),
         comparisons=tuple(compare.compare(*pair) for pair in pairs),
         sentences=(*alone, *told),
         damaged=any(each.lost for each in opened),

@@ -161,6 +161,10 @@ class AgentFaultError(AgentError):
     """The agent could not do it."""
 
 
+class NoSnapshotError(AgentError):
+    """None of several hosts brought a snapshot."""
+
+
 class UnknownScheduleError(AgentError):
     """No schedule of that name."""
 

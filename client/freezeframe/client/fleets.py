@@ -13,8 +13,6 @@ from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 
 # Hosts that a page names.
 _NAMED = 6
-
-
 # Sections that no rule looks at.
 _NOT_JUDGED = ("native_threads", "profile", "futex_waits", "futex_addresses", "connection_events")
 
@@ -51,9 +49,16 @@ def judged(
         return None
 
 
-def verdict_of(fleet: Fleet) -> verdict_pb2.Verdict:
-    """The principal finding, as a message."""
-    return cast("verdict_pb2.Verdict", wire.to_message(fleet.verdict))
+def judge(opened: Opened) -> Fleet | None:
+    """Judge the hosts of a file together; None where they were not captured together, or cannot be judged here."""
+    if not opened.is_fleet:
+        return None
+    return judged(map(to_judge, opened.snapshots), opened.manifest.hosts, opened.manifest.missing)
+
+
+def joined(fleet: Fleet) -> snapshot_pb2.Snapshot:
+    """All hosts as one snapshot; its pids are distinct (`judge.correlate.joined`)."""
+    return cast("snapshot_pb2.Snapshot", wire.to_message(fleet.snapshot))
 
 
 def by_name(opened: Opened) -> dict[str, snapshot_pb2.Snapshot]:

@@ -25,14 +25,17 @@ def command(settings: Settings, first: str, second: str, budget: int | None) -> 
 
     both = compared.load(first, second)
     share = budget // len(both.comparisons) if budget is not None else None
+    pages = [comparison.page(each) for each in both.comparisons]
+    if both.together:
+        pages.insert(0, comparison.together(*both.together))
     if settings.output == "json":
         emit(comparison.to_json(both.comparisons), utf8=True)
     elif settings.output == "markdown":
-        emit((markdown.render(comparison.page(each), share) for each in both.comparisons), utf8=True)
+        emit((markdown.render(page, share) for page in pages), utf8=True)
     elif settings.output == "brief":
         emit(comparison.brief(each, ascii_only=settings.style().ascii) for each in both.comparisons)
     else:
-        emit(text.render(comparison.page(each), settings.style(), share) for each in both.comparisons)
+        emit(text.render(page, settings.style(), share) for page in pages)
     for sentence in both.sentences:
         complain(sentence)
     if both.damaged:

@@ -90,7 +90,7 @@ def _whole(opened: files.Opened, form: str) -> bytes:
     from freezeframe.client.export import otlp, perfetto  # noqa: PLC0415
 
     if form == "perfetto":
-        return perfetto.render(opened.snapshots)
+        return perfetto.render(opened.snapshots, [part.ahead_ms for part in opened.manifest.hosts])
     together = fleets.together(opened)
     return otlp.render(opened.snapshots if together is None else (together, *opened.snapshots))
 

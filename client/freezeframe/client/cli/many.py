@@ -1,7 +1,8 @@
-"""What `snap` does with many hosts: capture, judge, save, print, choose the exit code."""
+"""What `snap` does with many hosts: capture, judge, save, print, choose the exit code. `where` only looks into it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,7 +18,6 @@ from freezeframe.judge import file
 from freezeframe.judge.model import Snapshot
 from freezeframe.v1 import file_pb2, meta_pb2, service_pb2, snapshot_pb2
 
-NO_AGENT = 3
 _PIECE_BYTES = 1024 * 1024
 
 
@@ -47,26 +47,10 @@ def deliver(
     trust_owner: bool,
 ) -> int:
     """Capture the hosts `named`, save one file, print what they say together, and give the exit code."""
-    for each in named:
-        # What is no host at all is said before anything is captured; one that is not there may be one of many.
-        with suppress(errors.AgentNotThereError):
-            hosts.resolve(each, "capture", settings.config, settings.environ)
-
-    def reach(host: str) -> AbstractContextManager[Agent]:
-        return _reach(settings, host, trust_owner=trust_owner)
-
     with tempfile.TemporaryDirectory(prefix="freezeframe-") as folder:
-        answers = fleet.capture(named, reach, request, deadline_s, folder, lambda each: settings.say(_line(each)))
-        gathered = _gather(answers)
-        if not gathered.snapshots:
-            complain(f"Error: none of {len(named)} hosts brought a snapshot")
-            return NO_AGENT
-        judged = fleets.judged(gathered.judged, gathered.parts, gathered.missing)
-        page = fleets.page_of(judged, gathered.snapshots, gathered.missing, None)
-        head = file.fleet_head(
-            gathered.parts, "freezeframe", page.verdict if page.HasField("verdict") else None, gathered.missing
-        )
-        path = _save(head, gathered, page.meta.started_at, out)
+        gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
+        page = _page(gathered)
+        path = _save(_head(gathered, page), gathered, page.meta.started_at, out)
     opened = _light(gathered) if path is None or settings.output != "json" else files.load(path)
     shown = True
     try:
@@ -82,6 +66,55 @@ def deliver(
         return STUCK
     whole = shown and path is not None and not gathered.missing and not gathered.lost
     return DONE if whole and not fell_short(gathered.snapshots) else IN_PART
+
+
+def look(
+    settings: Settings,
+    named: Sequence[str],
+    request: service_pb2.CaptureRequest,
+    deadline_s: float,
+    *,
+    trust_owner: bool,
+) -> files.Opened:
+    """Capture the hosts `named` and keep no file. Raises ClientError when none of them brought a snapshot."""
+    with tempfile.TemporaryDirectory(prefix="freezeframe-") as folder:
+        gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
+        path = os.path.join(folder, "all.ffz")
+        return files.load(files.write_pieces(_pieces(_head(gathered, _page(gathered)), gathered), path))
+
+
+def _capture(
+    settings: Settings,
+    named: Sequence[str],
+    request: service_pb2.CaptureRequest,
+    deadline_s: float,
+    folder: str,
+    *,
+    trust_owner: bool,
+) -> _Gathered:
+    for each in named:
+        # What is no host at all is said before anything is captured; one that is not there may be one of many.
+        with suppress(errors.AgentNotThereError):
+            hosts.resolve(each, "capture", settings.config, settings.environ)
+
+    def reach(host: str) -> AbstractContextManager[Agent]:
+        return _reach(settings, host, trust_owner=trust_owner)
+
+    answers = fleet.capture(named, reach, request, deadline_s, folder, lambda each: settings.say(_line(each)))
+    gathered = _gather(answers)
+    if not gathered.snapshots:
+        raise errors.NoSnapshotError(f"none of {len(named)} hosts brought a snapshot")
+    return gathered
+
+
+def _page(gathered: _Gathered) -> snapshot_pb2.Snapshot:
+    judged = fleets.judged(gathered.judged, gathered.parts, gathered.missing)
+    return fleets.page_of(judged, gathered.snapshots, gathered.missing, None)
+
+
+def _head(gathered: _Gathered, page: snapshot_pb2.Snapshot) -> bytes:
+    verdict = page.verdict if page.HasField("verdict") else None
+    return file.fleet_head(gathered.parts, "freezeframe", verdict, gathered.missing)
 
 
 @contextmanager

@@ -14,39 +14,50 @@ _DEADLINE_S = 5.0
 
 @click.command("where")
 @click.argument("request_id")
-@click.argument("source", required=False, metavar="[HOST|FILE]")
+@click.argument("sources", nargs=-1, metavar="[FILE|HOST...]")
 @click.option("--deadline", type=Seconds(0.1), default=_DEADLINE_S, metavar="S", help="Time for a capture.")
 @click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
 @trust_option
 @with_settings
 def command(
-    settings: Settings, request_id: str, source: str | None, deadline: float, embedded: bool, trust_owner: bool
+    settings: Settings, request_id: str, sources: tuple[str, ...], deadline: float, embedded: bool, trust_owner: bool
 ) -> None:
     """Say which hop has the request REQUEST_ID, since when, and the last byte each way.
 
-    Looks into a snapshot FILE, else captures HOST (default: this machine) and keeps no file.
+    Looks into a snapshot FILE, else captures HOST (default: this machine) and keeps no file. Several hosts are captured
+    at one instant, and the request is followed from one to the other.
     """
-    from freezeframe.client import agents, files  # noqa: PLC0415 - grpc and protobuf cost start-up time
+    if embedded and sources:
+        raise click.UsageError("--embedded captures this machine: leave HOST out")
+    from freezeframe.client import agents, files, fleets, node_sets  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client.cli import many  # noqa: PLC0415
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.render import markdown, text, whereabouts  # noqa: PLC0415
     from freezeframe.judge import SCHEMA  # noqa: PLC0415
     from freezeframe.v1 import service_pb2  # noqa: PLC0415
 
-    if source is not None and (os.path.isfile(source) or source.endswith(".ffz")):
-        opened = files.load(source)
+    request = service_pb2.CaptureRequest(window_ms=0.0, deadline_ms=deadline * 1000.0, schema=SCHEMA)
+    if len(sources) == 1 and (os.path.isfile(sources[0]) or sources[0].endswith(".ffz")):
+        opened = files.load(sources[0])
+    elif len(named := node_sets.expand(sources, (), {})) > 1:
+        opened = many.look(settings, named, request, deadline, trust_owner=trust_owner)
     else:
-        request = service_pb2.CaptureRequest(window_ms=0.0, deadline_ms=deadline * 1000.0, schema=SCHEMA)
-        with agents.for_capture(settings, source, embedded=embedded, trust_owner=trust_owner) as reached:
+        host = named[0] if named else None
+        with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
             received = reached.agent.capture(request, deadline).receive()
         opened = files.parse(received.data, received.done.snapshot_id)
     found = [whereabouts.find(snapshot, request_id) for snapshot in opened.snapshots]
+    fleet = fleets.judge(opened)
+    whole = None if fleet is None else whereabouts.find(fleets.joined(fleet), request_id, fleet.names)
+    pages = whereabouts.page(request_id, found if whole is None else [whole])
     if settings.output == "json":
-        emit(whereabouts.to_json(request_id, found), utf8=True)
+        emit(whereabouts.to_json(request_id, found, whole), utf8=True)
     elif settings.output == "markdown":
-        emit((markdown.render(whereabouts.page(request_id, found)),), utf8=True)
+        emit((markdown.render(pages),), utf8=True)
     else:
-        pages = whereabouts.page(request_id, found)
         emit((text.render(pages[:1] if settings.output == "brief" else pages, settings.style()),))
+    for missing in opened.manifest.missing:
+        complain(f"{missing.host} brought nothing: {missing.error}")
     for sentence in opened.lost:
         complain(sentence)
     if opened.lost:

@@ -102,12 +102,16 @@ _REFERENCE = re.compile(r"requests\[(\d{1,9})\]", re.ASCII)
 _Value = str | float | bool
 
 
-def render(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bytes:
-    """Give the file; each host is a machine of its own."""
+def render(snapshots: Sequence[snapshot_pb2.Snapshot], ahead_ms: Sequence[float] | None = None) -> bytes:
+    """Give the file; each host is a machine of its own.
+
+    `ahead_ms` has, for each of several hosts that were captured together, by how much its clock is ahead.
+    """
     packets = _Packets()
     uuids = iter(range(1, 1 << 62))
     for machine, snapshot in enumerate(snapshots):
-        _Host(packets, snapshot, machine, uuids).write()
+        ahead_ns = round(ahead_ms[machine] * 1e6) if ahead_ms else 0
+        _Host(packets, snapshot, machine, uuids, ahead_ns).write()
     return packets.data()
 
 
@@ -139,13 +143,15 @@ class _Packets:
 class _Host:
     """Writes one host's share."""
 
-    def __init__(self, packets: _Packets, snapshot: snapshot_pb2.Snapshot, machine: int, uuids: Iterator[int]) -> None:
+    def __init__(
+        self, packets: _Packets, snapshot: snapshot_pb2.Snapshot, machine: int, uuids: Iterator[int], ahead_ns: int
+    ) -> None:
         self._packets = packets
         self._snapshot = snapshot
         self._machine = machine
         self._uuids = uuids
         meta = snapshot.meta
-        self._first_ns = unix_ns(meta.started_at)
+        self._first_ns = unix_ns(meta.started_at) - ahead_ns
         window_ns = length_ns(meta.window_ms)
         self._second_ns = self._first_ns + window_ns if window_ns else None
         self._last_ns = self._first_ns + max(length_ns(meta.duration_ms), window_ns + _LEAST_NS)

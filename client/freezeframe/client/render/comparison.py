@@ -14,7 +14,8 @@ from freezeframe.client.render.brief import short
 from freezeframe.client.render.document import Block, Bullets, Column, Item, Paragraph, Section, Table, Tone
 from freezeframe.client.render.guard import clean, clean_json
 from freezeframe.client.render.sections.contract import item
-from freezeframe.client.render.values import NOTHING, pids
+from freezeframe.client.render.values import NOTHING, enum_name, holders, pids
+from freezeframe.v1 import snapshot_pb2, verdict_pb2
 
 # Rows of a kind: enough to see what it is about; JSON has them all.
 _ROWS = 20
@@ -38,6 +39,21 @@ def page(comparison: Comparison) -> tuple[Section, ...]:
         Section(title="", blocks=(Paragraph(text=_about(c), tone=Tone.QUIET),), priority=4),
     )
     return tuple(part for part in parts if part.blocks)
+
+
+def together(before: snapshot_pb2.Snapshot, after: snapshot_pb2.Snapshot) -> tuple[Section, ...]:
+    """Build what became of the verdict over several hosts."""
+    verdicts = [f"{_over_all(each.verdict)}. {each.verdict.summary}".rstrip() for each in (before, after)]
+    same = _over_all(before.verdict) == _over_all(after.verdict)
+    told = (
+        [item(f"unchanged: {verdicts[1]}")] if same else [item(f"before: {verdicts[0]}"), item(f"after: {verdicts[1]}")]
+    )
+    return (Section(title="All hosts together", blocks=(Bullets(items=tuple(told)),)),)
+
+
+def _over_all(verdict: verdict_pb2.Verdict) -> str:
+    holder = f", {verdict.hop} {holders(verdict)}".rstrip() if verdict.hop or verdict.holder_pids else ""
+    return f"{enum_name(verdict, 'code')} ({enum_name(verdict, 'confidence').lower()}{holder})"
 
 
 def brief(comparison: Comparison, *, ascii_only: bool = False) -> str:

@@ -1,11 +1,15 @@
-"""Where one request is: every process that has it, in the order of the path."""
+"""Where one request is: every process that has it, in the order of the path.
+
+Of several hosts that were captured together a snapshot of all of them is looked into, as `judge.fleet` joins them.
+"""
 
 from __future__ import annotations
 
 import json as plain_json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from google.protobuf import json_format
 
@@ -14,6 +18,7 @@ from freezeframe.client.render.document import Block, Column, Paragraph, Section
 from freezeframe.client.render.guard import clean_json
 from freezeframe.client.render.sections.contract import Snapshot
 from freezeframe.client.render.values import NOTHING, enum_name, optional
+from freezeframe.judge.correlate.joined import number_of, own_pid
 from freezeframe.v1 import log_pb2, request_pb2
 
 # Longer numbers are no place in a file of ours.
@@ -28,9 +33,11 @@ class Found:
     snapshot: Snapshot
     requests: tuple[request_pb2.Request, ...]
     log_requests: tuple[log_pb2.LogRequest, ...]
+    # Of several hosts: their names, by their number in pids (`judge.correlate.joined`).
+    names: Mapping[int, str]
 
 
-def find(snapshot: Snapshot, request_id: str) -> Found:
+def find(snapshot: Snapshot, request_id: str, names: Mapping[int, str] = MappingProxyType({})) -> Found:
     """Find the request by its whole id, and the same request one hop further by the references of its records."""
     chosen = {index for index, each in enumerate(snapshot.requests) if each.request_id == request_id}
     while True:
@@ -50,6 +57,7 @@ def find(snapshot: Snapshot, request_id: str) -> Found:
         snapshot=snapshot,
         requests=tuple(snapshot.requests[index] for index in ordered),
         log_requests=tuple(each for each in snapshot.log_requests if each.request_id == request_id),
+        names=names,
     )
 
 
@@ -73,8 +81,8 @@ def page(request_id: str, found: Sequence[Found]) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def to_json(request_id: str, found: Sequence[Found]) -> Iterator[str]:
-    """Give the records as they stand in the snapshots."""
+def to_json(request_id: str, found: Sequence[Found], whole: Found | None) -> Iterator[str]:
+    """Give the records as they stand in the snapshots, and the hop of the whole path where hosts are joined."""
     hosts = [
         {
             "host": each.snapshot.meta.host,
@@ -85,6 +93,8 @@ def to_json(request_id: str, found: Sequence[Found]) -> Iterator[str]:
         for each in found
     ]
     document = {"request_id": request_id, "hosts": hosts}
+    if whole is not None:
+        document["hop"] = hop_of(whole)
     yield clean_json(plain_json.dumps(document, ensure_ascii=False, indent=1)) + "\n"
 
 
@@ -92,30 +102,30 @@ def hop_of(found: Found) -> str:
     """Name the last hop of the path that has the request; empty when none does."""
     held = [request for request in found.requests if request.side == _SERVER and request.HasField("pid")]
     if held:
-        return _hop_name(found.snapshot, held[-1].pid)
+        return _hop_name(found, held[-1].pid)
     if found.requests and found.requests[-1].HasField("pid"):
-        return _hop_name(found.snapshot, found.requests[-1].pid)
+        return _hop_name(found, found.requests[-1].pid)
     started = [request for request in found.log_requests if not request.finished]
-    return _hop_name(found.snapshot, started[-1].pid) if started else ""
+    return _hop_name(found, started[-1].pid) if started else ""
 
 
 def _sentence(request_id: str, found: Found) -> tuple[Tone, str]:
-    host = found.snapshot.meta.host or "this host"
+    host = f" on {found.snapshot.meta.host or 'this host'}" if not found.names else ""
     hop = hop_of(found)
     if not hop and found.log_requests:
         last = found.log_requests[-1]
         to_headers = f" {units.age(last.latency_ms)} to its headers" if last.HasField("latency_ms") else ""
         return Tone.GOOD, (
-            f"{request_id} is answered on {host}: the log of pid {last.pid} has its end,"
+            f"{request_id} is answered{host}: the log of {_pid(found, last.pid)} has its end,"
             f" status {last.status}{to_headers}."
         )
     if not hop:
         known = sum(1 for each in found.snapshot.requests if each.request_id) + len(found.snapshot.log_requests)
         return Tone.DOUBT, (
-            f"{request_id} was not seen on {host}. {units.count(known, 'request')} with an id {_was(known)}:"
+            f"{request_id} was not seen{host}. {units.count(known, 'request')} with an id {_was(known)}:"
             " ids come from request-id headers and from the router's log."
         )
-    return Tone.STRONG, f"{request_id} is in {hop} on {host}, {_since(found)}."
+    return Tone.STRONG, f"{request_id} is in {hop}{host}, {_since(found)}."
 
 
 def _since(found: Found) -> str:
@@ -137,7 +147,7 @@ def _request_table(found: Found) -> Table:
     )
     rows = tuple(
         (
-            _hop_name(found.snapshot, each.pid) if each.HasField("pid") else NOTHING,
+            _hop_name(found, each.pid) if each.HasField("pid") else NOTHING,
             enum_name(each, "side").lower(),
             ("at least " if each.at_least else "") + units.age(each.age_ms),
             optional(each, "last_in_age_ms", units.age),
@@ -154,7 +164,7 @@ def _log_table(found: Found) -> Table:
     columns = (Column(title="LOG OF"), Column(title="STARTED", right=True), Column(title="STATE", flexible=True))
     rows = tuple(
         (
-            _hop_name(found.snapshot, each.pid),
+            _hop_name(found, each.pid),
             f"{units.age(each.age_ms)} ago",
             f"finished, status {each.status}" if each.finished else "started, no end",
         )
@@ -176,14 +186,19 @@ def _index(ref: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _hop_name(snapshot: Snapshot, pid: int) -> str:
-    for hop in snapshot.hops:
+def _hop_name(found: Found, pid: int) -> str:
+    for hop in found.snapshot.hops:
         if pid in hop.pids:
-            return f"{hop.name} (pid {pid})"
-    for process in snapshot.processes:
+            return f"{hop.name} ({_pid(found, pid)})"
+    for process in found.snapshot.processes:
         if process.pid == pid:
-            return f"{process.title or process.comm} (pid {pid})"
-    return f"pid {pid}"
+            return f"{process.title or process.comm} ({_pid(found, pid)})"
+    return _pid(found, pid)
+
+
+def _pid(found: Found, pid: int) -> str:
+    host = found.names.get(number_of(pid))
+    return f"pid {pid}" if host is None else f"pid {own_pid(pid)} on {host}"
 
 
 def _was(count: int) -> str:
