@@ -105,10 +105,13 @@ async def test_progress_comes_while_the_capture_runs(agent: RunningAgent) -> Non
 
 async def test_what_the_client_leaves_out_is_the_agents_default(agent: RunningAgent) -> None:
     await capture(agent.stub())
-    await capture(agent.stub(), window_ms=0, deadline_ms=700, pids=[9, 7, 9], only=["read_logs"], client_pid=5)
+    await capture(
+        agent.stub(), window_ms=0, deadline_ms=700, pids=[9, 7, 9], only=["read_logs"], client_pid=5, toward=[80, 80]
+    )
     first, second = agent.engine.specs
     assert (first.window_ms, first.deadline_ms, first.pids, first.client_pid) == (1000.0, 6000.0, (), None)
     assert (second.window_ms, second.deadline_ms, second.pids, second.client_pid) == (0.0, 700.0, (7, 9), 5)
+    assert (first.toward, second.toward) == ((), (80,))
     assert second.only == ("read_logs",)
 
 
@@ -140,6 +143,8 @@ async def test_a_large_snapshot_comes_whole_in_chunks_of_a_mebibyte(tmp_path: Pa
         refused_capture("BAD_REQUEST", "0 is no pid", pids=[1, 0]),
         refused_capture("BAD_REQUEST", "4294967295 is no pid", client_pid=4_294_967_295),
         refused_capture("BAD_REQUEST", "1,001 pids were given", pids=range(1, 1002)),
+        refused_capture("BAD_REQUEST", "70000 is no port", toward=[30000, 70000]),
+        refused_capture("BAD_REQUEST", "1,001 ports of other hosts were given", toward=range(1, 1002)),
         refused_capture("BAD_REQUEST", "'/etc/passwd' is no client", client_address="/etc/passwd"),
         refused_capture("BAD_REQUEST", "'10.0.0.7:99999' is no client", client_address="10.0.0.7:99999"),
         refused_capture("BAD_REQUEST", "--note has 5,000 bytes", note="x" * 5000),
@@ -319,6 +324,7 @@ async def test_capabilities_tell_what_the_agent_is(agent: RunningAgent) -> None:
         kernel="6.18.0",
         roles=["view", "capture"],
         collectors=COLLECTORS,
+        serving_ports=[30000],
         capabilities=[
             service_pb2.Capability(name="root", state=service_pb2.Capability.PRESENT, detail="runs as root"),
             service_pb2.Capability(

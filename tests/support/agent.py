@@ -87,6 +87,10 @@ class RunningAgent:
         return [line for line in lines if line["event"] in {"call", "calls not written"}]
 
 
+async def canned_ports() -> tuple[int, ...]:
+    return (30000,)
+
+
 async def canned_capabilities() -> tuple[Capability, ...]:
     return (
         Capability(name="root", state=State.PRESENT, detail="runs as root"),
@@ -115,6 +119,7 @@ def make_parts(engine: CannedEngine, store: Store, limits: CaptureLimits, *, sch
         limits=limits,
         collectors=COLLECTORS,
         capabilities=canned_capabilities,
+        serving_ports=canned_ports,
         agent_version="0.1.0",
         host="gpu-07",
         kernel="6.18.0",

@@ -12,17 +12,23 @@ import pytest
 
 from freezeframe.client import fleet
 from freezeframe.client.connection import Agent, Received
-from freezeframe.client.errors import AgentNotThereError
+from freezeframe.client.errors import AgentNotThereError, AgentVersionError
 from freezeframe.v1 import service_pb2
 
 
 class Told:
     """An agent that gives its name as its snapshot."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ports: tuple[int, ...] = ()) -> None:
         self.name = name
+        self.ports = ports
+        self.asked: service_pb2.CaptureRequest | None = None
 
-    def capture(self, _request: object, _deadline_s: float) -> Any:
+    def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
+        return service_pb2.GetCapabilitiesResponse(serving_ports=self.ports)
+
+    def capture(self, request: service_pb2.CaptureRequest, _deadline_s: float) -> Any:
+        self.asked = request
         return self
 
     def receive(self, on_progress: Any) -> Received:
@@ -74,7 +80,7 @@ def test_nobody_begins_before_all_are_there(tmp_path: Path) -> None:
     began: list[int] = []
 
     class Counting(Told):
-        def capture(self, _request: object, _deadline_s: float) -> Any:
+        def capture(self, _request: service_pb2.CaptureRequest, _deadline_s: float) -> Any:
             began.append(len(there))
             return self
 
@@ -85,6 +91,21 @@ def test_nobody_begins_before_all_are_there(tmp_path: Path) -> None:
 
     taken([str(number) for number in range(50)], reach, tmp_path)
     assert began == [50] * 50
+
+
+def test_each_is_told_on_which_ports_all_of_them_serve(tmp_path: Path) -> None:
+    class Old(Told):
+        def capabilities(self) -> service_pb2.GetCapabilitiesResponse:
+            raise AgentVersionError("asking old: it does not know this call")
+
+    agents = {"a": Told("a", (30000, 8000)), "b": Told("b", (8000,)), "old": Old("old")}
+
+    @contextmanager
+    def reach(host: str) -> Iterator[Agent]:
+        yield cast("Agent", agents[host])
+
+    taken(list(agents), reach, tmp_path)
+    assert [each.asked for each in agents.values()] == [service_pb2.CaptureRequest(toward=[8000, 30000])] * 3
 
 
 def test_a_full_disk_is_said_of_the_host(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ JOB = Job(
     collector="snapshot_processes",
     targets=(Target(pid=4711, start_ticks=123, role=Process.Role.ROUTER, ports=(30000, 29000)),),
     window_ms=1000.0,
+    toward=(30000,),
 )
 
 

@@ -37,6 +37,8 @@ class CaptureSpec:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     profile_s: float = 0.0
+    # Of several hosts: TCP ports on which the others serve.
+    toward: tuple[int, ...] = ()
     allow_seize: bool = False
     note: str = ""
     # "snap", "schedule NAME", "trigger CONDITION".

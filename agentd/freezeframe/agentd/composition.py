@@ -154,6 +154,7 @@ async def compose(
         limits=config.capture,
         collectors=engine.collector_names(),
         capabilities=probe,
+        serving_ports=engine.serving_ports,
         watching=watching,
         schedules=None if once else schedules,
         agent_version=version,

@@ -1,8 +1,9 @@
 """One capture: runs the collectors in workers, merges what they bring, has it judged. Never raises for one of them.
 
-The order: who is there (lock-free), their command lines (only those not known yet), the serving processes among them;
-then every collector over these at once. The first look at the sockets names the clients and proxies, which then get
-the same looks. The front calls this, so nothing here blocks or reads a target.
+The order: who is there (lock-free), their command lines (only those not known yet), the serving processes among them,
+where other hosts are captured too also who is connected to what these serve; then every collector over these at once.
+The first look at the sockets names the clients and proxies, which then get the same looks. The front calls this, so
+nothing here blocks or reads a target.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from freezeframe.agentd.host import Clock
 from freezeframe.agentd.jobs import Job, Target
 from freezeframe.agentd.last_gpus import LastGpus
 from freezeframe.agentd.recorder.history import INTERVAL_S
+from freezeframe.judge.correlate.roles import api_ports, as_client
 from freezeframe.judge.model import (
     History,
     KernelEvent,
@@ -37,9 +39,12 @@ from freezeframe.judge.model import (
 # First steps of every capture: their outcome is told only when it is not OK.
 FIND = "find_processes"
 READ_COMMAND_LINES = "read_command_lines"
-# Not steps that can be asked for: two come first in every capture, one belongs to the live view, two to the past,
+FIND_CALLERS = "find_callers"
+# Not steps that can be asked for: three come first in a capture, one belongs to the live view, two to the past,
 # two to schedules and triggers.
-INTERNAL = (FIND, READ_COMMAND_LINES, "watch_edges", "watch_gauges", "watch_gpus", "watch_path", "run_hook")
+INTERNAL = (
+    FIND, READ_COMMAND_LINES, FIND_CALLERS, "watch_edges", "watch_gauges", "watch_gpus", "watch_path", "run_hook"
+)  # fmt: skip
 SOCKETS = "snapshot_sockets"
 GPUS = "snapshot_gpus"
 HISTORY = "read_history"
@@ -48,6 +53,10 @@ PROFILE = "sample_stacks"
 
 # Share of the deadline for finding processes and command lines: the collectors need the rest.
 _FIRST_STEPS_SHARE = 0.3
+# Time to find out on which ports this host serves.
+_PORTS_MS = 2000.0
+# Who takes requests over TCP.
+_SERVERS = frozenset({Process.Role.PROXY, Process.Role.ROUTER, Process.Role.ENGINE_HTTP})
 # Kept back for judging, packing and sending.
 _RESERVE_MS = 250.0
 
@@ -139,6 +148,11 @@ class Engine:
         run = _Run(self, CaptureSpec(deadline_ms=20_000.0), lambda _step: None)
         await run.find()
 
+    async def serving_ports(self) -> tuple[int, ...]:
+        """TCP ports on which proxies, routers and engines take requests; within two seconds, whatever hangs."""
+        run = _Run(self, CaptureSpec(window_ms=0.0, deadline_ms=_PORTS_MS), lambda _step: None)
+        return await run.serving_ports()
+
     async def capture(self, spec: CaptureSpec, on_step: OnStep) -> Snapshot:
         """Capture once. Raises UnknownCollectorError; what goes wrong later is an outcome."""
         unknown = [name for name in (*spec.only, *spec.skip) if name not in self.collector_names()]
@@ -161,6 +175,8 @@ class _Run:
         self._begin = self._clock.monotonic()
         self._gathered = Gathered()
         self._outcomes: dict[str, list[Outcome]] = {}
+        # Pid -> server on another host that it is connected to.
+        self._callers: dict[int, str] = {}
 
     def _left_ms(self) -> float:
         return self._spec.deadline_ms - _RESERVE_MS - (self._clock.monotonic() - self._begin) * 1000.0
@@ -170,7 +186,8 @@ class _Run:
         started, boottime = self._clock.wall(), self._clock.boottime()
         everyone = await self.find()
         self._miss(everyone)
-        first = self._choose(engine.serving(everyone, (), ()), everyone)
+        await self._find_callers()
+        first = self._choose(self._serving(everyone, (), ()), everyone)
         held = [engine.hold(as_target(process) for process in first)]
         try:
             await self._look(everyone, first, held)
@@ -180,7 +197,7 @@ class _Run:
                 each.close()
         sockets = self._gathered.records("sockets")
         looked_at = {process.pid for process in self._gathered.records("processes")}
-        roles = engine.serving(self._known(everyone), sockets, self._gathered.records("metrics"))
+        roles = self._serving(self._known(everyone), sockets, self._gathered.records("metrics"))
         self._gathered.add(Snapshot(processes=tuple(each for each in roles if each.pid in looked_at)))
         snapshot = self._gathered.snapshot(ended=ended)
         whole = replace(
@@ -249,6 +266,30 @@ class _Run:
         found.add(Snapshot(processes=tuple(known[key] for key in present if key in known)))
         return found.records("processes")
 
+    async def serving_ports(self) -> tuple[int, ...]:
+        """Where requests are taken, by a look at the sockets of those that serve."""
+        everyone = await self.find()
+        first = self._engine.serving(everyone, (), ())
+        await self._run_first(SOCKETS, tuple(map(as_target, first)), self._gathered, self._left_ms())
+        roles = self._engine.serving(everyone, self._gathered.records("sockets"), ())
+        return tuple(sorted({port for each in roles if each.role in _SERVERS for port in api_ports(each)}))
+
+    async def _find_callers(self) -> None:
+        """Who is connected to what other hosts serve."""
+        if self._spec.toward:
+            found = Gathered()
+            await self._run_first(FIND_CALLERS, (), found, self._spec.deadline_ms * _FIRST_STEPS_SHARE)
+            self._callers = {each.pid: each.remote for each in found.records("sockets") if each.pid is not None}
+
+    def _serving(
+        self, processes: Sequence[Process], sockets: Sequence[Socket], metrics: Sequence[Metric]
+    ) -> tuple[Process, ...]:
+        """Those that take part in serving here, and the clients of other hosts."""
+        found = self._engine.serving(processes, sockets, metrics)
+        known = {process.pid for process in found}
+        callers = (each for each in processes if each.pid in self._callers and each.pid not in known)
+        return (*found, *(as_client(each, self._callers[each.pid]) for each in callers))
+
     async def _run_first(self, name: str, targets: tuple[Target, ...], into: Gathered, share_ms: float) -> None:
         collector = self._engine.collectors.get(name)
         if collector is None:
@@ -296,7 +337,7 @@ class _Run:
     def _later(self, everyone: Sequence[Process], seen: set[int]) -> tuple[Process, ...]:
         """Those that the first look at the sockets named; where processes were asked for, only their peers."""
         sockets = self._gathered.records("sockets")
-        serving = self._engine.serving(everyone, sockets, ())
+        serving = self._serving(everyone, sockets, ())
         asked = frozenset(self._spec.pids)
         peers = {each.peer_pid for each in sockets if each.pid in asked}
         peers |= {each.pid for each in sockets if each.peer_pid in asked}
@@ -358,6 +399,7 @@ class _Run:
             deadline_ms=max(1.0, deadline_ms),
             allow_seize=self._spec.allow_seize,
             profile_s=self._spec.profile_s,
+            toward=self._spec.toward if collector.name == FIND_CALLERS else (),
         )
         try:
             return await self._engine.workers.run(collector, job, on_part=on_part, on_doing=on_doing)

@@ -66,6 +66,8 @@ class Job:
     allow_seize: bool = False
     # Seconds of CPU profile; 0 = none.
     profile_s: float = 0.0
+    # TCP ports on which other hosts serve: whose clients are looked for.
+    toward: tuple[int, ...] = ()
     # Name of a hook of the configuration file, and what it is told; both empty for every other collector.
     hook: str = ""
     event: str = ""
@@ -86,7 +88,7 @@ class Job:
                 Target(**{**target, "role": Process.Role[target["role"]], "ports": tuple(target["ports"])})
                 for target in plain["targets"]
             )
-            job = cls(**{**plain, "targets": targets, "caps": Caps(**plain["caps"])})
+            job = cls(**{**plain, "targets": targets, "caps": Caps(**plain["caps"]), "toward": tuple(plain["toward"])})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"decoding a job of {len(data)} bytes: {error!r}") from error
         _check_types(job)

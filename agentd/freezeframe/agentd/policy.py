@@ -19,6 +19,8 @@ from freezeframe.v1 import service_pb2
 # The kernel's highest pid_max.
 _MAX_PID = 4_194_304
 _MAX_PIDS = 1000
+_MAX_PORT = 65_535
+_MAX_PORTS = 1000
 _MAX_NOTE_BYTES = 4096
 # What a profile needs with the unwinding of its samples, as a multiple of its length.
 _PROFILE_SHARE = 1.5
@@ -65,6 +67,7 @@ def capture_spec(
         profile_s=request.profile_s,
         allow_seize=request.allow_seize,
         note=escape(note),
+        toward=_ports(request.toward),
     )
 
 
@@ -148,6 +151,17 @@ def _pids(pids: Collection[int]) -> tuple[int, ...]:
     return tuple(sorted({_pid(pid) for pid in pids}))
 
 
+def _ports(ports: Collection[int]) -> tuple[int, ...]:
+    if len(ports) > _MAX_PORTS:
+        raise BadRequestError(
+            f"{len(ports):,} ports of other hosts were given; at most {_MAX_PORTS:,} are taken",
+            "capture the hosts in parts",
+        )
+    if wrong := [port for port in ports if not 0 < port <= _MAX_PORT]:
+        raise BadRequestError(f"{wrong[0]} is no port", f"a port is a number from 1 to {_MAX_PORT}")
+    return tuple(sorted(set(ports)))
+
+
 def _address(text: str) -> str:
     """Give "10.0.0.7", "10.0.0.7:4000", "fd00::1" or "[fd00::1]:4000" in one spelling."""
     host, port = text, ""
@@ -164,7 +178,7 @@ def _address(text: str) -> str:
         number = int(port) if port.isascii() and port.isdecimal() else 0
     except ValueError:
         number = 0
-    if not 0 < number <= 65535:  # noqa: PLR2004 - the last port
+    if not 0 < number <= _MAX_PORT:
         raise BadRequestError(f"{text[:100]!r} is no client", "--client takes a pid or an address such as 10.0.0.7")
     return f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"  # noqa: PLR2004 - IPv6
 

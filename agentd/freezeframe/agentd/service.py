@@ -44,6 +44,8 @@ class Parts:
     collectors: tuple[str, ...]
     # What the agent can see here: asked for at each GetCapabilities.
     capabilities: Callable[[], Awaitable[Sequence[Capability]]]
+    # TCP ports on which proxies, routers and engines of this host take requests.
+    serving_ports: Callable[[], Awaitable[Sequence[int]]]
     # None where there is no live view.
     watching: Watching | None = None
     # None where nothing is captured unasked.
@@ -146,6 +148,7 @@ class CaptureServicer(service_pb2_grpc.CaptureServiceServicer):
             uptime_ms=(time.monotonic() - self._begin) * 1000.0,
             roles=role.served() if role is not None else (),
             collectors=self._parts.collectors,
+            serving_ports=await self._parts.serving_ports(),
         )
 
     async def ListSchedules(  # noqa: N802

@@ -1,8 +1,9 @@
 """One capture of many hosts: ways are opened first, then all captures begin at one instant.
 
-A thread per host. Each opens its way (ssh, TLS, a socket), says that it is there, and waits for the start, which comes
-when every host is there or has failed, at the latest after ARM_S; who comes later begins at once. A host that fails, or
-is slow, holds up no other one: what bounds it is its own way's and call's time.
+A thread per host. Each opens its way (ssh, TLS, a socket), asks on which ports the host serves, says that it is there,
+and waits for the start, which comes when every host is there or has failed, at the latest after ARM_S; who comes later
+begins at once. Each host is told the ports of all: who of it is connected to one elsewhere is a client. A host that
+fails, or is slow, holds up no other one: what bounds it is its own way's and call's time.
 
 What came lies in a folder until all have ended: of hundreds of hosts it need not be in memory at once.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -97,12 +98,15 @@ class _Start:
 
     def __init__(self, count: int) -> None:
         self._missing = count
+        # On which the hosts serve.
+        self.ports: set[int] = set()
         self._all_here = threading.Condition()
         self._go = threading.Event()
 
-    def here(self) -> None:
+    def here(self, ports: Iterable[int] = ()) -> None:
         """One more is there, or will never be."""
         with self._all_here:
+            self.ports.update(ports)
             self._missing -= 1
             self._all_here.notify()
 
@@ -112,9 +116,11 @@ class _Start:
             self._all_here.wait_for(lambda: self._missing <= 0, limit_s)
         self._go.set()
 
-    def gate(self) -> None:
-        """Wait for the start."""
+    def gate(self) -> list[int]:
+        """Wait for the start; gives the ports that are known by then."""
         self._go.wait()
+        with self._all_here:
+            return sorted(self.ports)
 
 
 def _one(
@@ -129,9 +135,11 @@ def _one(
     waits = True
     try:
         with reach(host) as agent:
-            start.here()
+            ports = _serving_ports(agent)
+            start.here(ports)
             waits = False
-            start.gate()
+            own = service_pb2.CaptureRequest(toward=start.gate())
+            own.MergeFrom(request)
             asked_ms = time.time() * 1000
             steps: list[float] = []
 
@@ -139,7 +147,7 @@ def _one(
                 if not steps:
                     steps.append(time.time() * 1000)
 
-            received = agent.capture(request, deadline_s).receive(step)
+            received = agent.capture(own, deadline_s).receive(step)
             with open(path, "xb") as target:
                 target.write(received.data)
     except ClientError as error:
@@ -153,3 +161,11 @@ def _one(
     # A capture of somebody else's began before it was asked for.
     clock = None if received.done.shared or not steps else Clock(earliest_ms=asked_ms, latest_ms=steps[0])
     return Answer(host=host, path=path, done=received.done, clock=clock, took_s=time.monotonic() - began)
+
+
+def _serving_ports(agent: Agent) -> Iterable[int]:
+    """None of an agent that does not say: the capture itself tells what is wrong with it."""
+    try:
+        return agent.capabilities().serving_ports
+    except ClientError:
+        return ()

@@ -41,6 +41,7 @@ class CaptureRequest(google.protobuf.message.Message):
     ALLOW_SEIZE_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     SCHEMA_FIELD_NUMBER: builtins.int
+    TOWARD_FIELD_NUMBER: builtins.int
     window_ms: builtins.float
     """Time between the two looks, milliseconds; 0 = one look; absent = the agent's default."""
     deadline_ms: builtins.float
@@ -69,6 +70,12 @@ class CaptureRequest(google.protobuf.message.Message):
     def skip(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Not these collectors."""
 
+    @property
+    def toward(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Where other hosts are captured at the same instant: TCP ports on which these serve. Who is connected to one of them
+        on another host is looked at as a client.
+        """
+
     def __init__(
         self,
         *,
@@ -83,9 +90,10 @@ class CaptureRequest(google.protobuf.message.Message):
         allow_seize: builtins.bool = ...,
         note: builtins.str = ...,
         schema: builtins.int = ...,
+        toward: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_deadline_ms", b"_deadline_ms", "_window_ms", b"_window_ms", "client", b"client", "client_address", b"client_address", "client_pid", b"client_pid", "deadline_ms", b"deadline_ms", "window_ms", b"window_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_deadline_ms", b"_deadline_ms", "_window_ms", b"_window_ms", "allow_seize", b"allow_seize", "client", b"client", "client_address", b"client_address", "client_pid", b"client_pid", "deadline_ms", b"deadline_ms", "note", b"note", "only", b"only", "pids", b"pids", "profile_s", b"profile_s", "schema", b"schema", "skip", b"skip", "window_ms", b"window_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_deadline_ms", b"_deadline_ms", "_window_ms", b"_window_ms", "allow_seize", b"allow_seize", "client", b"client", "client_address", b"client_address", "client_pid", b"client_pid", "deadline_ms", b"deadline_ms", "note", b"note", "only", b"only", "pids", b"pids", "profile_s", b"profile_s", "schema", b"schema", "skip", b"skip", "toward", b"toward", "window_ms", b"window_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_deadline_ms", b"_deadline_ms"]) -> typing.Literal["deadline_ms"] | None: ...
     @typing.overload
@@ -434,6 +442,7 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
     UPTIME_MS_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
     COLLECTORS_FIELD_NUMBER: builtins.int
+    SERVING_PORTS_FIELD_NUMBER: builtins.int
     agent_version: builtins.str
     """Version of the agent."""
     schema: builtins.int
@@ -456,6 +465,10 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
     def collectors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of its collectors."""
 
+    @property
+    def serving_ports(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """TCP ports on which proxies, routers and engines of this host take requests."""
+
     def __init__(
         self,
         *,
@@ -467,8 +480,9 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
         uptime_ms: builtins.float = ...,
         roles: collections.abc.Iterable[builtins.str] | None = ...,
         collectors: collections.abc.Iterable[builtins.str] | None = ...,
+        serving_ports: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "capabilities", b"capabilities", "collectors", b"collectors", "host", b"host", "kernel", b"kernel", "roles", b"roles", "schema", b"schema", "uptime_ms", b"uptime_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_version", b"agent_version", "capabilities", b"capabilities", "collectors", b"collectors", "host", b"host", "kernel", b"kernel", "roles", b"roles", "schema", b"schema", "serving_ports", b"serving_ports", "uptime_ms", b"uptime_ms"]) -> None: ...
 
 global___GetCapabilitiesResponse = GetCapabilitiesResponse
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from freezeframe.agentd.collectors.contract import Collector
+from freezeframe.agentd.collectors.find_callers import FIND_CALLERS
 from freezeframe.agentd.collectors.find_processes import FIND_PROCESSES
 from freezeframe.agentd.collectors.read_command_lines import READ_COMMAND_LINES
 from freezeframe.agentd.collectors.read_debug_traces import READ_DEBUG_TRACES
@@ -28,11 +29,12 @@ from freezeframe.agentd.collectors.watch_gauges import WATCH_GAUGES
 from freezeframe.agentd.collectors.watch_gpus import WATCH_GPUS
 from freezeframe.agentd.collectors.watch_path import WATCH_PATH
 
-# The first two are first steps of every capture, the last five belong to none; the others in the order in which they
+# The first three are first steps of a capture, the last five belong to none; the others in the order in which they
 # are shown.
 COLLECTORS: tuple[Collector, ...] = (
     FIND_PROCESSES,
     READ_COMMAND_LINES,
+    FIND_CALLERS,
     SNAPSHOT_PROCESSES,
     SNAPSHOT_PYTHON_STACKS,
     SNAPSHOT_ASYNCIO_TASKS,

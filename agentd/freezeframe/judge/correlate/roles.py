@@ -77,6 +77,11 @@ def serving_processes(
     return tuple(process for process in found if process.role is not Role.OTHER or process.engine_pid)
 
 
+def as_client(process: Process, server: str) -> Process:
+    """The process as a client of a server on another host ("10.0.0.2:30000")."""
+    return replace(process, role=Role.CLIENT, role_reason=f"connects to {server} of another host")
+
+
 class _Search:
     """The state of one search; each step fills `found` further."""
 
