@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from freezeframe.judge.model import Confidence, Verdict
 from tests.support.scene import Engine, Scene
 
@@ -70,13 +72,21 @@ def test_near_miss_one_more_than_the_clients_that_are_there():
     assert Code.ZOMBIE_UPSTREAM in [finding.code for finding in scene.conclude().findings]
 
 
-def test_near_miss_a_leg_of_a_pair_whose_engine_is_not_seen():
+@pytest.mark.parametrize("gone", [("decode",), ("prefill", "decode")])
+def test_near_miss_legs_of_pairs_whose_engines_are_not_seen(gone: tuple[str, ...]):
     scene = Scene()
-    harness, router, prefill, decode = scene.client(), scene.router(), scene.engine("prefill"), scene.engine("decode")
+    harness, router = scene.client(), scene.router()
+    engines = {kind: scene.engine(kind) for kind in ("prefill", "decode")}
     scene.owed(harness, router, 30, age_ms=41_000)
-    scene.owed(router, prefill, 30, age_ms=41_000)
-    scene.owed(router, decode, 30, age_ms=41_000)
-    scene.sockets = [replace(s, peer_pid=None) for s in scene.sockets if s.pid != decode.http]
-    for pid in (decode.http, decode.scheduler, decode.detokenizer):
-        del scene.processes[pid]
+    for engine in engines.values():
+        scene.owed(router, engine, 30, age_ms=41_000)
+    elsewhere = {engines[kind].http for kind in gone}
+    scene.sockets = [
+        replace(s, peer_pid=None if s.peer_pid in elsewhere else s.peer_pid)
+        for s in scene.sockets
+        if s.pid not in elsewhere
+    ]
+    for kind in gone:
+        for pid in (engines[kind].http, engines[kind].scheduler, engines[kind].detokenizer):
+            del scene.processes[pid]
     assert Code.ZOMBIE_UPSTREAM not in [finding.code for finding in scene.conclude().findings]

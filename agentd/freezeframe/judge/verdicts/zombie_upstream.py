@@ -75,11 +75,9 @@ def _router(facts: Facts, router: int) -> Verdict | None:
 
 
 def _requests(kinds: dict[str, int]) -> int:
-    """How many requests these legs are at least: where there are pairs, one of unknown kind may be either leg."""
+    """How many requests these legs are at least: one of unknown kind may be either leg of a pair."""
     prefill, decode, unknown = kinds.pop("prefill", 0), kinds.pop("decode", 0), kinds.pop("", 0)
-    if prefill or decode:
-        return max(prefill, decode, -(-(prefill + decode + unknown) // 2)) + sum(kinds.values())
-    return unknown + sum(kinds.values())
+    return max(prefill, decode, -(-(prefill + decode + unknown) // 2)) + sum(kinds.values())
 
 
 def _lives(connection: Connection) -> bool:
