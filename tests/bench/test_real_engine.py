@@ -24,14 +24,15 @@ RUNS = 10
 
 def test_snap_of_real_sglang_has_stacks_and_tasks_in_a_tenth_of_what_gdb_takes_for_the_stacks(tmp_path: Path) -> None:
     (wedge,) = (each for each in WEDGES if each.name == "scheduler stopped" and "sglang" in each.products)
-    with running(PRODUCTS["sglang"], pair=False) as stack, running_daemon() as agent:
+    with running_daemon() as agent, running(PRODUCTS["sglang"], pair=False) as stack:
         stack.up()
         stack.harness(do="run")
         stack.wait_served()
         with wedge.strike(stack):
             stack.wait_still(wedge.still_s)
             pids = {stack.parts[part] for part in ("router", "engine.http", "engine.scheduler", "engine.detokenizer")}
-            command = ("--output", "json", "snap", "--window", "0", agent.address)
+            own = [word for pid in stack.pids() for word in ("-p", str(pid))]
+            command = ("--output", "json", "snap", "--window", "0", *own, agent.address)
             ours = []
             for _ in range(RUNS):
                 begin = time.perf_counter()

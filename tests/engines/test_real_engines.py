@@ -120,7 +120,7 @@ def test_real_engine(name: str, wedge: Wedge, stacks: Stacks, agent: Daemon, res
             if task["pid"] == stack.parts[part] and function in (frame["function"] for frame in task["frames"])
         }
         assert len(served - {""}) == CLIENTS, "tasks, each with its request"
-        begin, end = f"{CLIENTS} requests of these are in asyncio tasks of ", f", all of them waiting in {function} ("
+        begin, end = f"{CLIENTS} requests are in asyncio tasks of ", f", all of them waiting in {function} ("
         lines = [line["text"] for line in verdict["evidence"]]
         assert any(line.startswith(begin) and end in line for line in lines), lines
     assert not outcome.wrong, f"{outcome.row()}\n{verdict['summary']}"

@@ -66,7 +66,7 @@ def test_the_tasks_that_wait_for_a_stopped_scheduler_are_counted():
     )
     verdict = conclude(replace(snapshot, asyncio_tasks=tasks)).verdict
     assert verdict.evidence[-1].text == (
-        f"30 requests of these are in asyncio tasks of python (pid {engine.http}), all of them waiting in "
+        f"30 requests are in asyncio tasks of python (pid {engine.http}), all of them waiting in "
         "TokenizerManager._stream_one_response (sglang/tokenizer_manager.py:612)"
     )
     assert verdict.evidence[-1].ref.startswith("asyncio_tasks[0] asyncio_tasks[1] ")

@@ -230,7 +230,7 @@ def test_tasks_tell_that_vllm_handed_requests_to_its_core():
 
     verdict = waiting_in("RequestOutputCollector.get", "vllm/v1/engine/output_processor.py")
     (told,) = [each.text for each in verdict.evidence if "asyncio" in each.text]
-    assert told.startswith("30 requests of these are in asyncio tasks of ")
+    assert told.startswith("30 requests are in asyncio tasks of ")
     assert ", all of them waiting in RequestOutputCollector.get (" in told
     asked = [each for each in verdict.next_steps if "/is_paused" in each]
     assert len(asked) == 1

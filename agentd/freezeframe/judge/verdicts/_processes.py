@@ -34,5 +34,10 @@ def waiting_for(facts: Facts, process: Process) -> list[Connection]:
     """Stuck requests that pass this process: owed by it, by its engine, or not taken by it."""
     if process.role is Role.CLIENT:
         return [c for c in facts.from_client(process.pid) if c.debt is Debt.UNDELIVERED]
+    return stuck(served_with(facts, process))
+
+
+def served_with(facts: Facts, process: Process) -> tuple[Connection, ...]:
+    """Connections that this process serves, or its engine."""
     engine = next((e for e in facts.engines if process.pid in e.pids or e.pid == process.engine_pid), None)
-    return stuck(facts.to_server(*(engine.http_pids if engine else (process.pid,))))
+    return facts.to_server(*(engine.http_pids if engine else (process.pid,)))

@@ -1,4 +1,4 @@
-"""asyncio tasks as evidence: where the tasks that serve stuck requests wait."""
+"""asyncio tasks as evidence: where the tasks that serve requests wait."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAMED = 3
 _OUTPUTS = "vllm/v1/engine/output_processor.py"
 
 
-def tasks_of(facts: Facts, waiting: Sequence[Connection]) -> tuple[Evidence, ...]:
-    """One line on the tasks that serve the requests of these connections; none where no task is known."""
-    serving = _serving(facts, waiting)
+def tasks_of(facts: Facts, connections: Sequence[Connection]) -> tuple[Evidence, ...]:
+    """One line on the tasks that serve the requests in flight on these connections; none where no task is known."""
+    serving = _serving(facts, connections)
     place = gathered(task for _, task in serving)
     if place is None:
         return ()
@@ -28,7 +28,7 @@ def tasks_of(facts: Facts, waiting: Sequence[Connection]) -> tuple[Evidence, ...
     place_name = f"{frame.function} ({frame.file}:{frame.line})"
     pids = sorted({task.pid for _, task in serving})
     whose = ", ".join(process(facts, pid) for pid in pids[:_NAMED]) + (", ..." if len(pids) > _NAMED else "")
-    text = f"{count(served, 'request')} of these {verb} in asyncio tasks of {whose}, {there} waiting in {place_name}"
+    text = f"{count(served, 'request')} {verb} in asyncio tasks of {whose}, {there} waiting in {place_name}"
     return (evidence(text, *(f"asyncio_tasks[{index}]" for index, _ in serving)),)
 
 
@@ -42,11 +42,11 @@ def handed_to_core(facts: Facts, waiting: Sequence[Connection]) -> bool:
     return place is not None and place[0].function.endswith("get") and place[0].file.endswith(_OUTPUTS)
 
 
-def _serving(facts: Facts, waiting: Sequence[Connection]) -> list[tuple[int, AsyncioTask]]:
+def _serving(facts: Facts, connections: Sequence[Connection]) -> list[tuple[int, AsyncioTask]]:
     """The innermost tasks that serve the requests of these connections, with their positions."""
     ends = {
         (facts.snapshot.sockets[c.server_index].pid, facts.snapshot.sockets[c.server_index].fd)
-        for c in waiting
+        for c in connections
         if c.server_index is not None
     }
     requests = {f"requests[{i}]" for i, r in enumerate(facts.requests) if (r.pid, r.fd) in ends}

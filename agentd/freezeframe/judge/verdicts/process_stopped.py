@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Facts
 from freezeframe.judge.model import Confidence, Process, Verdict
-from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._processes import hop_of, path_processes, served_with, waiting_for
 from freezeframe.judge.verdicts._steps import step, thaw
 from freezeframe.judge.verdicts._stopped_outside import outside
 from freezeframe.judge.verdicts._tasks import tasks_of
@@ -56,7 +56,8 @@ def _verdict(facts: Facts, group: list[Process]) -> Verdict:
     if waiting:
         text = f"{count(len(waiting), 'request')} wait behind it, the oldest for {seconds(oldest(waiting))}"
         proved.append(evidence(text, *socket_refs(waiting)))
-        proved += tasks_of(facts, waiting)
+    # Answers that had begun and stand still, too.
+    proved += tasks_of(facts, served_with(facts, p))
     verb = "are" if len(group) > 1 else "is"
     behind = f"; {count(len(waiting), 'request')} wait behind it" if waiting else ""
     passing = p.state == "t" and not p.frozen and not facts.two_looks
