@@ -16,6 +16,7 @@ import pytest
 
 from freezeframe.v1 import service_pb2
 from tests.support.canned_agent import Script, canned_agent, step
+from tests.support.network import network
 from tests.support.sshd import USER, Sshd, running_sshd
 from tests.support.story import story_bytes
 
@@ -89,6 +90,27 @@ def test_a_host_of_the_configuration_through_a_jump_host_of_sshs(sshd: Sshd, age
     accepted = (sshd.folder / "sshd.log").read_text().count("Accepted publickey for root")
     assert accepted == 2
     until(lambda: nothing_is_left(sshd))
+
+
+def test_from_one_network_namespace_into_another(folder: Path, agent: str, script: Script, tmp_path: Path) -> None:
+    with network("laptop", "gpu") as net, running_sshd(folder, place=net.places["gpu"]) as sshd:
+
+        def snap(address: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                net.places["laptop"].command(*CLIENT, "snap", f"ssh://root@{address}{agent}"), cwd=tmp_path,
+                env=sshd.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                timeout=TIMEOUT_S,
+            )  # fmt: skip
+
+        done = snap("box")
+        assert done.returncode == 4, done.stderr
+        (saved,) = tmp_path.glob("*.ffz")
+        assert saved.read_bytes() == script.data
+        nowhere = f"{net.switch.address.removesuffix('.1')}.250"
+        done = snap(nowhere)
+        assert done.returncode == 3
+        assert f"ssh ended with 255: ssh: connect to host {nowhere} port {sshd.port}: No route to host\n" in done.stderr
+        until(lambda: nothing_is_left(sshd))
 
 
 def test_user_at_host_finds_the_default_directory_empty(sshd: Sshd, tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
-"""A real sshd on a free port of the loopback address, with keys, a configuration and a user of its own.
+"""A real sshd on a free port of the loopback address or of another network namespace, with all that it needs.
 
-It runs in a mount namespace in which /etc/passwd has one user more. Clients get an `ssh` on their PATH that reads a
-configuration of ours: ssh takes a user's home from /etc/passwd, whatever HOME says.
+It runs in a mount namespace in which /etc/passwd has one user more, and for root a shell that reads no .bashrc. Clients
+get an `ssh` on their PATH that reads a configuration of ours: ssh takes a user's home from /etc/passwd, whatever HOME
+says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -16,12 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.network import Place
+
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", ""))
 USER, UID = "walker", 45678
 _START_S = 20.0
 
 _SSHD_CONFIG = """
-ListenAddress 127.0.0.1
+ListenAddress {address}
 Port {port}
 HostKey {folder}/host_key
 AuthorizedKeysFile {folder}/user_key.pub
@@ -39,7 +43,7 @@ Host *
     UserKnownHostsFile {folder}/known_hosts
     StrictHostKeyChecking yes
 Host box behind
-    HostName 127.0.0.1
+    HostName {address}
 Host behind
     ProxyJump box
 """
@@ -62,27 +66,37 @@ class Sshd:
 
     def clients(self) -> list[str]:
         """Command lines of the ssh processes that use our configuration."""
+        return [line for _, line in self._clients()]
+
+    def client_pids(self) -> list[int]:
+        """Their pids."""
+        return [pid for pid, _ in self._clients()]
+
+    def _clients(self) -> list[tuple[int, str]]:
         found = []
         for entry in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if str(self.folder / "ssh_config") in line:
-                    found.append(line)
+                    found.append((int(entry), line))
         return found
 
 
 @contextlib.contextmanager
-def running_sshd(folder: Path, *lines: str) -> Iterator[Sshd]:
-    """Serve until the block ends; `lines` go on top of the configuration of sshd."""
+def running_sshd(folder: Path, *lines: str, place: Place | None = None) -> Iterator[Sshd]:
+    """Serve until the block ends; `lines` go on top of the configuration of sshd. `place` is where it listens."""
     assert SSHD is not None
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
-    (folder / "sshd_config").write_text("\n".join(lines) + _SSHD_CONFIG.format(port=port, folder=folder))
-    (folder / "ssh_config").write_text(_SSH_CONFIG.format(port=port, folder=folder))
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
-    (folder / "passwd").write_text(Path("/etc/passwd").read_text() + f"{USER}:x:{UID}:{UID}::/:/bin/sh\n")
+    address = place.address if place is not None else "127.0.0.1"
+    settings = {"address": address, "port": port, "folder": folder}
+    (folder / "sshd_config").write_text("\n".join(lines) + _SSHD_CONFIG.format(**settings))
+    (folder / "ssh_config").write_text(_SSH_CONFIG.format(**settings))
+    (folder / "known_hosts").write_text(f"[{address}]:{port} {(folder / 'host_key.pub').read_text()}")
+    users = re.sub(r"^(root:.*:).*$", r"\1/bin/sh", Path("/etc/passwd").read_text(), flags=re.MULTILINE)
+    (folder / "passwd").write_text(users + f"{USER}:x:{UID}:{UID}::/:/bin/sh\n")
     (folder / "shadow").write_text(Path("/etc/shadow").read_text() + f"{USER}:*:19000:0:99999:7:::\n")
     (folder / "bin").mkdir()
     (folder / "tmp").mkdir()
@@ -90,16 +104,15 @@ def running_sshd(folder: Path, *lines: str) -> Iterator[Sshd]:
     stand_in.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/ssh_config "$@"\n')
     stand_in.chmod(0o755)
     mounted = " && ".join(f"mount --bind {folder}/{name} /etc/{name}" for name in ("passwd", "shadow"))
+    command = ["unshare", "--mount", "sh", "-c",
+               f"mkdir -p /run/sshd && {mounted} && exec {SSHD} -D -e -f {folder}/sshd_config"]  # fmt: skip
     with (folder / "sshd.log").open("wb") as log:
         process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c",
-             f"mkdir -p /run/sshd && {mounted} && exec {SSHD} -D -e -f {folder}/sshd_config"],
-            stdin=subprocess.DEVNULL, stderr=log,
-        )  # fmt: skip
+            place.command(*command) if place is not None else command, stdin=subprocess.DEVNULL, stderr=log
+        )
     try:
         deadline = time.monotonic() + _START_S
-        while not _listens(port):
-            said = (folder / "sshd.log").read_text()
+        while f"listening on {address} port {port}" not in (said := (folder / "sshd.log").read_text()):
             assert process.poll() is None, said
             assert time.monotonic() < deadline, said
             time.sleep(0.02)
@@ -107,11 +120,3 @@ def running_sshd(folder: Path, *lines: str) -> Iterator[Sshd]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1.0):
-            return True
-    except OSError:
-        return False

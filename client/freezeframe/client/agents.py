@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from freezeframe.client import hosts
 from freezeframe.client.config import tls_files
 from freezeframe.client.connection import Agent, connect
 from freezeframe.client.embedded import private_agent
-from freezeframe.client.errors import AgentNotThereError
+from freezeframe.client.errors import AgentNotThereError, HostError
 from freezeframe.client.settings import Settings
 
 
@@ -63,11 +63,18 @@ def named_or_local(
 
 @contextmanager
 def for_capture(
-    settings: Settings, host: str | None, *, embedded: bool = False, trust_owner: bool = False
+    settings: Settings, host: str | None, *, embedded: bool = False, start: bool = False, trust_owner: bool = False
 ) -> Iterator[Reached]:
-    """Connect as above; where none is named and no daemon runs, start a private agent. Raises ClientError."""
+    """Connect as above; where none is named and no daemon runs, start a private agent. Raises ClientError.
+
+    With `start` that is done on a named host too, over ssh.
+    """
     with ExitStack() as stack:
-        reached = None if embedded else _daemon(stack, settings, host, trust_owner=trust_owner)
+        reached = None
+        if start:
+            reached = _daemon_or_started(stack, settings, host)
+        elif not embedded:
+            reached = _daemon(stack, settings, host, trust_owner=trust_owner)
         if reached is None:
             if not embedded:
                 settings.say("No daemon runs here: starting a private agent for this capture.")
@@ -88,3 +95,17 @@ def _daemon(stack: ExitStack, settings: Settings, host: str | None, *, trust_own
         settings.say(f"{error}.")
         return None
     return Reached(agent=agent, private=False)
+
+
+def _daemon_or_started(stack: ExitStack, settings: Settings, host: str | None) -> Reached:
+    place = hosts.resolve(host, "capture", settings.config, settings.environ)
+    if not isinstance(place, hosts.Ssh):
+        raise HostError(
+            f"--start is for a host behind ssh, and {host or 'none'} is given", "give USER@HOST or ssh://USER@HOST"
+        )
+    with suppress(AgentNotThereError):
+        return Reached(agent=stack.enter_context(reach(place, settings)), private=False)
+    from freezeframe.client.transports import started  # noqa: PLC0415 - as above
+
+    there = stack.enter_context(started.started(place, settings.environ, settings.say))
+    return Reached(agent=stack.enter_context(reach(there, settings)), private=True)

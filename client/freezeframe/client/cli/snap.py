@@ -82,6 +82,7 @@ def _complete_collector(_ctx: click.Context, _parameter: click.Parameter, incomp
 @click.option("--note", type=Text(), default="", help="Kept with the snapshot.")
 @click.option("-o", "--out", "out", type=OutFile(), metavar="FILE", help="Save there.  [default: HOST-TIME.ffz]")
 @click.option("--embedded", is_flag=True, help="Use a private agent, started for this capture.")
+@click.option("--start", is_flag=True, help="Where HOST (over ssh, as root) has no agent, run one for this capture.")
 @click.option("--fail-on-stuck", is_flag=True, help="Exit with 10 when the verdict is that something is stuck.")
 @budget_option
 @trust_option
@@ -100,6 +101,7 @@ def command(
     note: str,
     out: str | None,
     embedded: bool,
+    start: bool,
     fail_on_stuck: bool,
     budget: int | None,
     trust_owner: bool,
@@ -114,6 +116,8 @@ def command(
     """
     if embedded and (hosts or groups):
         raise click.UsageError("--embedded captures this machine: leave HOST out")
+    if start and not (hosts or groups):
+        raise click.UsageError("--start is for another host: name one")
     check_budget(settings, budget)
     # Imported here: grpc and protobuf cost start-up time that other commands need not pay.
     from freezeframe.client import agents  # noqa: PLC0415
@@ -131,6 +135,8 @@ def command(
 
     named = node_sets.expand(hosts, groups, settings.config.groups)
     if len(named) > 1 or groups:
+        if start:
+            raise click.UsageError("--start is for one host at a time")
         if pids or (client is not None and client.isdecimal()):
             option = "-p" if pids else "--client"
             raise click.UsageError(
@@ -144,7 +150,7 @@ def command(
         )  # fmt: skip
         click.get_current_context().exit(code)
     host = named[0] if named else None
-    with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
+    with agents.for_capture(settings, host, embedded=embedded, start=start, trust_owner=trust_owner) as reached:
         pending = reached.agent.capture(request, deadline)
         # While the agent works.
         from freezeframe.client import progress  # noqa: PLC0415

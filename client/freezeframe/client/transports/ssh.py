@@ -67,7 +67,8 @@ def forwarded(place: Ssh, environ: Mapping[str, str], *, terminal: bool | None =
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _options(place: Ssh, *, terminal: bool) -> list[str]:
+def options(place: Ssh, *, terminal: bool) -> list[str]:
+    """Begin a command line of ssh; the destination comes last, after --."""
     return [
         "ssh", "-T", "-a", "-x", "-S", "none",
         "-o", f"BatchMode={'no' if terminal else 'yes'}",
@@ -81,7 +82,7 @@ def _start(place: Ssh, local: Sequence[str], log: str, *, terminal: bool) -> sub
         # ssh expands % in what it forwards.
         forwards += ["-L", f"{path.replace('%', '%%')}:{place.directory}/{os.path.basename(path)}"]
     command = [
-        *_options(place, terminal=terminal), "-N",
+        *options(place, terminal=terminal), "-N",
         "-o", "ExitOnForwardFailure=yes", "-o", "StreamLocalBindUnlink=yes", *forwards, "--", place.destination,
     ]  # fmt: skip
     try:
@@ -126,7 +127,7 @@ def _not_opened(place: Ssh, *, terminal: bool) -> AgentError:
     """Ask the host why: sshd itself only says that it could not."""
     doing = f"connecting to {place.name}"
     path = f"{place.directory}/{place.sockets[0]}"
-    command = [*_options(place, terminal=terminal), "--", place.destination, f"ls -ld {path}; test -w {path}"]
+    command = [*options(place, terminal=terminal), "--", place.destination, f"ls -ld {path}; test -w {path}"]
     line = ""
     with suppress(OSError, subprocess.TimeoutExpired):
         # Its own errors are no news: what is said here says it better.
@@ -153,7 +154,7 @@ def _not_opened(place: Ssh, *, terminal: bool) -> AgentError:
     return AgentNotThereError(
         f"{doing}: ssh was let in, but no agent has its sockets in {place.directory} there",
         "start it there: sudo systemctl start freezeframe-agentd, or sudo freezeframe-agentd; "
-        "where it is not to run for good: ssh -t HOST sudo freezeframe snap",
+        "where it is not to run for good, as root: freezeframe snap --start root@HOST",
     )
 
 
