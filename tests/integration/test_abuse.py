@@ -32,8 +32,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 BUSY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 GROWTH_KIB = 20 * 1024
-# On an idle machine it is a tenth of it.
-AFTER_S = 5.0
+# After an abuse a capture works within so many seconds, where one of an agent in peace takes no longer than QUIET_S.
+AFTER_S, QUIET_S = 1.0, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,12 +185,18 @@ async def crowd(served: Served, count: int) -> Counter[str]:
     return Counter(await asyncio.gather(*(one() for _ in range(count))))
 
 
+async def in_peace(served: Served) -> float:
+    """Seconds of a capture while nobody else wants anything."""
+    return sorted([await served.works() for _ in range(5)])[2]
+
+
 async def test_abuse_leaves_an_agent_that_works_and_is_no_larger(
     served: Served, record_property: Callable[[str, object], None]
 ) -> None:
     # Warm: what a first capture and a first crowd load stays.
     await served.works()
     await crowd(served, 32)
+    before = await in_peace(served)
     rss, descriptors = served.rss_kib(), served.descriptors()
     took: dict[str, float] = {}
 
@@ -221,8 +227,10 @@ async def test_abuse_leaves_an_agent_that_works_and_is_no_larger(
 
     await eventually(lambda: served.descriptors() <= descriptors, 30.0)
     grown = served.rss_kib() - rss
+    peace = max(before, await in_peace(served))
     record_property("took", took)
-    print(f"after each: {took}; RSS {rss} KiB {grown:+} KiB; of 32: {dict(ends)}")
-    assert max(took.values()) < AFTER_S
+    print(f"in peace {peace:.3f} s; after each: {took}; RSS {rss} KiB {grown:+} KiB; of 32: {dict(ends)}")
+    # On a machine that is busy with other things all of it takes longer.
+    assert max(took.values()) < AFTER_S * max(1.0, peace / QUIET_S)
     assert grown < GROWTH_KIB
     assert "Traceback" not in served.daemon.log.read_text()

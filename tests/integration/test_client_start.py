@@ -67,7 +67,7 @@ def agents_of(folder: Path) -> list[int]:
             command_line = Path(f"/proc/{entry}/cmdline").read_bytes()
         except OSError:
             continue
-        if os.fsencode(folder / "far") in command_line:
+        if os.fsencode(folder / "far") in command_line and b"freezeframe.agentd" in command_line:
             found.append(int(entry))
     return found
 
