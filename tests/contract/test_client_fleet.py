@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from freezeframe.client import spooled
 from freezeframe.judge import file
+from freezeframe.judge.needed import UNREAD
+from freezeframe.v1 import file_pb2
 from tests.support.command import run
 from tests.support.fleet_file import CASE, GONE, fleet_bytes, hosts
 
@@ -36,6 +40,35 @@ def test_show_says_what_the_hosts_say_together_and_alone() -> None:
         ["prefill", "UNDETERMINED"],
         ["decode", "IDLE"],
     ]
+
+
+def test_show_says_what_is_damaged_of_a_host_and_keeps_the_verdict() -> None:
+    whole = Path("a.ffz").read_bytes()
+    _, routers, *_ = spooled.open_head("a.ffz")[1]
+    place = routers.begin + routers.size - 5
+    Path("a.ffz").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    done = run("show", "a.ffz")
+    assert done.exit_code == 5
+    assert done.stdout.startswith("ROUTER_DUAL_LEG   high confidence   router pid ")
+    assert "routers: " in done.stderr
+    assert "its bytes do not match their digest" in done.stderr
+
+
+def test_show_of_a_fleet_unpacks_no_section_that_no_rule_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is passed over the digest is looked at, and what the hosts say is in every word the same."""
+    unpacked = run("show", "a.ffz", "--why").stdout.partition("\nRuled out")[0]
+    names: list[str] = []
+    unpack = file._unpack
+
+    def told(section: file_pb2.Section, *rest: Any) -> Any:
+        names.append(section.name)
+        return unpack(section, *rest)
+
+    monkeypatch.setattr(file, "_unpack", told)
+    shown = run("show", "a.ffz").stdout
+    assert "sockets" in names
+    assert not UNREAD & set(names)
+    assert unpacked.splitlines()[:2] == shown.splitlines()[:2]
 
 
 def test_show_of_sections_says_whose_they_are() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from freezeframe.judge import wire
 from freezeframe.judge.correlate import correlate_joined
 from freezeframe.judge.correlate.joined import join_hosts, own_pid
 from freezeframe.judge.fleet import conclude_fleet
 from freezeframe.judge.model import Meta, Snapshot, Verdict
+from freezeframe.judge.needed import needed
 from freezeframe.judge.verdicts import conclude, concluded
+from freezeframe.v1 import snapshot_pb2
 from tests.replay.cases import QUIET, Case, Judged, cases
 from tests.replay.test_mutations import allowed
 from tests.replay.test_replay import UNTOLD
@@ -50,6 +54,17 @@ def test_hosts_together_say_what_one_said(case: Case) -> None:
     if case.kind != "synthetic":
         at = {p.pid: name for name, part in parts.items() for p in part.processes}
         assert fleet.holder_hosts == tuple(at[pid] for pid in fleet.holder_pids)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_what_is_needed_of_each_host_says_all_that_the_whole_says(case: Case) -> None:
+    """In every word and reference, attribution and rates included."""
+    parts = list(cut(case.load()).values())
+    # As an agent sends them: with its own verdict.
+    light = [needed(cast("snapshot_pb2.Snapshot", wire.to_message(conclude(part)))) for part in parts]
+    fleet = conclude_fleet([each.snapshot for each in light], positions=[each.positions for each in light])
+    assert fleet.findings == conclude_fleet(parts).findings
+    assert fleet.snapshot.hops == conclude_fleet(parts).snapshot.hops
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=[case.name for case in RECORDED])

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pytest
 
 from freezeframe.client import fleet
-from freezeframe.client.connection import Agent, Received
+from freezeframe.client.connection import Agent
 from freezeframe.client.errors import AgentNotThereError, AgentVersionError
 from freezeframe.v1 import service_pb2
 
@@ -31,9 +31,10 @@ class Told:
         self.asked = request
         return self
 
-    def receive(self, on_progress: Any) -> Received:
+    def receive_into(self, target: IO[bytes], on_progress: Any) -> service_pb2.CaptureDone:
         on_progress(service_pb2.Progress())
-        return Received(data=self.name.encode(), done=service_pb2.CaptureDone())
+        target.write(self.name.encode())
+        return service_pb2.CaptureDone()
 
 
 def taken(hosts: list[str], reach: fleet.Reach, folder: Path) -> dict[str, fleet.Answer]:

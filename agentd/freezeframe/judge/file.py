@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -207,28 +207,46 @@ def read(data: bytes) -> Contents:
     """
     manifest = read_manifest(data)
     offset = manifest_end(data)
-    decompressor = zstandard.ZstdDecompressor()
     hosts = []
     lost = []
     for part in manifest.hosts:
-        snapshot = snapshot_pb2.Snapshot(outcomes=part.outcomes)
-        if part.HasField("meta"):
-            snapshot.meta.CopyFrom(part.meta)
-        if part.HasField("verdict"):
-            snapshot.verdict.CopyFrom(part.verdict)
-        for section in part.sections:
-            frame = data[offset : offset + int(section.compressed_bytes)]
-            offset += int(section.compressed_bytes)
-            try:
-                snapshot.MergeFrom(_unpack(section, frame, decompressor))
-            except (_LostError, MemoryError, SystemError) as error:
-                # protobuf ends a copy without memory with a SystemError.
-                why = error if isinstance(error, _LostError) else "there is not enough memory for it"
-                lost.append(f"{part.meta.host or 'unnamed host'}: {section.name} ({section.items:,}) is lost: {why}")
+        end = offset + sum(int(section.compressed_bytes) for section in part.sections)
+        snapshot, damaged = read_host(part, data[offset:end])
         hosts.append(snapshot)
+        lost += damaged
+        offset = end
     if len(data) > offset:
         lost.append("what comes after the end belongs to no section and was left out")
     return Contents(manifest=manifest, hosts=tuple(hosts), lost=tuple(lost))
+
+
+def read_host(
+    part: file_pb2.HostPart, sections: bytes, without: Collection[str] = ()
+) -> tuple[snapshot_pb2.Snapshot, list[str]]:
+    """Unpack one host's sections; what is damaged of them is left out and said, a sentence each.
+
+    Those called as in `without` are left out too, once their digest is right.
+    """
+    snapshot = snapshot_pb2.Snapshot(outcomes=part.outcomes)
+    if part.HasField("meta"):
+        snapshot.meta.CopyFrom(part.meta)
+    if part.HasField("verdict"):
+        snapshot.verdict.CopyFrom(part.verdict)
+    decompressor = zstandard.ZstdDecompressor()
+    lost = []
+    offset = 0
+    for section in part.sections:
+        frame = sections[offset : offset + int(section.compressed_bytes)]
+        offset += int(section.compressed_bytes)
+        try:
+            _check(section, frame)
+            if section.name not in without:
+                snapshot.MergeFrom(_unpack(section, frame, decompressor))
+        except (_LostError, MemoryError, SystemError) as error:
+            # protobuf ends a copy without memory with a SystemError.
+            why = error if isinstance(error, _LostError) else "there is not enough memory for it"
+            lost.append(f"{part.meta.host or 'unnamed host'}: {section.name} ({section.items:,}) is lost: {why}")
+    return snapshot, lost
 
 
 class _LostError(Exception):
@@ -284,13 +302,16 @@ def _is_size(value: float) -> bool:
     return 0 <= value <= MAX_SECTION_BYTES and value.is_integer()
 
 
-def _unpack(section: file_pb2.Section, frame: bytes, decompressor: zstandard.ZstdDecompressor) -> snapshot_pb2.Snapshot:
+def _check(section: file_pb2.Section, frame: bytes) -> None:
     if len(frame) < section.compressed_bytes:
         raise _LostError(f"the file is cut, {section.compressed_bytes - len(frame):,.0f} bytes of it are missing")
     if section.items > MAX_ITEMS:
         raise _LostError(f"more than {MAX_ITEMS:,} records are in no file of ours")
     if hashlib.sha256(frame).digest() != section.digest:
         raise _LostError("its bytes do not match their digest")
+
+
+def _unpack(section: file_pb2.Section, frame: bytes, decompressor: zstandard.ZstdDecompressor) -> snapshot_pb2.Snapshot:
     try:
         # The frame's own word on its size comes first: the library allocates what the frame says.
         if zstandard.frame_content_size(frame) != section.bytes:

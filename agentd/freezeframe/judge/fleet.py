@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import groupby
 
 from freezeframe.judge.correlate import correlate_joined
-from freezeframe.judge.correlate.joined import Joined, at_instant, join_hosts, number_of, own_pid
+from freezeframe.judge.correlate.joined import Joined, at_instant, distinct_parts, join_parts, number_of, own_pid
 from freezeframe.judge.correlate.roles import assign_roles
 from freezeframe.judge.model import Attribution, Confidence, Evidence, Meta, Snapshot, Verdict
 from freezeframe.judge.verdicts import concluded
 
 # Captures that began within this are of one instant: a capture itself takes as long.
 _AT_ONCE_MS = 250.0
+# Hosts that are named where the same is to be said of several.
+_NAMED = 3
 _WELL = frozenset({Verdict.Code.NOT_STUCK, Verdict.Code.IDLE})
 # "pid 4711", "pid 4711, 4712".
 _PIDS = re.compile(r"\bpid (\d+(?:, \d+)*)")
@@ -50,38 +52,52 @@ class Fleet:
 
 
 def conclude_fleet(
-    snapshots: Sequence[Snapshot], unreached: Mapping[str, str] = {}, ahead_ms: Sequence[float | None] = ()
+    snapshots: Iterable[Snapshot],
+    unreached: Mapping[str, str] = {},
+    ahead_ms: Sequence[float | None] = (),
+    positions: Sequence[Mapping[str, Sequence[int]]] = (),
 ) -> Fleet:
     """Judge the whole path.
 
     `unreached` says of each host that brought nothing why, `ahead_ms` of each snapshot by how much its host's clock is
-    ahead of that of who asked; None where nobody knows.
+    ahead of that of who asked; None where nobody knows. `positions` is given where the snapshots are not whole: of each
+    the positions that records had in it by kind, where those are not the present ones.
 
     Raises:
         ValueError: no snapshot was given.
     """
-    if not snapshots:
+    parts = distinct_parts(snapshots)
+    if not parts:
         raise ValueError("judging no snapshot at all")
-    names = dict(enumerate(distinct_names([(each.meta or Meta()).host for each in snapshots]), 1))
-    late = _late(snapshots, ahead_ms)
-    several = [at_instant(each, late.get(number, 0.0)) for number, each in enumerate(snapshots, 1)]
-    joined = join_hosts(
-        [replace(each, meta=replace(each.meta or Meta(), host=names[n])) for n, each in enumerate(several, 1)]
-    )
+    names = dict(enumerate(distinct_names([(each.meta or Meta()).host for each in parts]), 1))
+    late = _late(parts, ahead_ms)
+    for number, part in enumerate(parts, 1):
+        earlier = at_instant(part, late.get(number, 0.0))
+        parts[number - 1] = replace(earlier, meta=replace(part.meta or Meta(), host=names[number]))
+    joined = join_parts(parts)
     joined = replace(joined, snapshot=_with_roles(joined.snapshot))
-    apart = tuple(
-        f"{names[number]} was looked at {by / 1000:.1f} s after the first host: its ages are lessened by that"
-        for number, by in late.items()
-    )
     missing = tuple(f"{host} brought nothing: {why}" for host, why in unreached.items())
     snapshot = concluded(joined.snapshot, correlate_joined(joined))
     if unreached and snapshot.findings[0].code in _WELL:
-        snapshot = replace(snapshot, findings=(_as_far_as_known(snapshot.findings[0], len(snapshots), len(unreached)),))
-    told = _Words(joined, names)
+        snapshot = replace(snapshot, findings=(_as_far_as_known(snapshot.findings[0], len(parts), len(unreached)),))
+    told = _Words(joined, names, positions)
     findings = tuple(
-        told.verdict(replace(verdict, unknowns=(*missing, *verdict.unknowns, *apart))) for verdict in snapshot.findings
+        told.verdict(replace(verdict, unknowns=(*missing, *verdict.unknowns, *_apart(names, late))))
+        for verdict in snapshot.findings
     )
     return Fleet(findings=findings, snapshot=snapshot, names=names)
+
+
+def _apart(names: Mapping[int, str], late: Mapping[int, float]) -> tuple[str, ...]:
+    if len(late) <= _NAMED:
+        return tuple(
+            f"{names[number]} was looked at {by / 1000:.1f} s after the first host: its ages are lessened by that"
+            for number, by in late.items()
+        )
+    first = ", ".join(names[number] for number in list(late)[:_NAMED])
+    longest_s = max(late.values()) / 1000
+    more = f"{first} and {len(late) - _NAMED} more"
+    return (f"{more} were looked at up to {longest_s:.1f} s after the first host: their ages are lessened by that",)
 
 
 def _as_far_as_known(well: Verdict, told: int, missing: int) -> Verdict:
@@ -135,9 +151,12 @@ def _with_roles(snapshot: Snapshot) -> Snapshot:
 class _Words:
     """Puts what was judged of the joined snapshot into the hosts' own words."""
 
-    def __init__(self, joined: Joined, names: Mapping[int, str]) -> None:
+    def __init__(
+        self, joined: Joined, names: Mapping[int, str], positions: Sequence[Mapping[str, Sequence[int]]]
+    ) -> None:
         self._joined = joined
         self._names = names
+        self._positions = positions
         self._pids = frozenset(process.pid for process in joined.snapshot.processes)
 
     def verdict(self, verdict: Verdict) -> Verdict:
@@ -182,7 +201,9 @@ class _Words:
         kind, index = found[1], int(found[2])
         starts = self._joined.first[kind]
         number = max(n for n, start in enumerate(starts, 1) if start <= index)
-        return f"{self._names[number]}/{kind}[{index - starts[number - 1]}]{found[3]}"
+        own = index - starts[number - 1]
+        moved = self._positions[number - 1].get(kind) if self._positions else None
+        return f"{self._names[number]}/{kind}[{own if moved is None else moved[own]}]{found[3]}"
 
     def _attribution(self, each: Attribution) -> Attribution:
         if each.pid is None:

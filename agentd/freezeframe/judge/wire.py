@@ -7,6 +7,7 @@ UNSPECIFIED, and a field that an older writer did not have keeps its default.
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -121,13 +122,16 @@ def _decode(message: Message) -> object:
             continue
         item = getattr(message, field.name)
         if field.is_map:
-            values[field.name] = tuple(sorted(item.items()))
+            values[field.name] = tuple(sorted((sys.intern(key), sys.intern(each)) for key, each in item.items()))
         elif field.message is not None:
             values[field.name] = tuple(_decode(each) for each in item) if field.repeated else _decode(item)
         elif field.repeated:
             values[field.name] = tuple(item)
         elif field.enum is not None:
             values[field.name] = _enum(field.enum, item)
+        elif type(item) is str:
+            # Thousands of records share their names: of functions, states, gauges.
+            values[field.name] = sys.intern(item)
         else:
             values[field.name] = item
     return getattr(model, descriptor.name)(**values)

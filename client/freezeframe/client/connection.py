@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import grp
 import hashlib
+import io
 import os
 import pwd
 import socket
@@ -15,7 +16,7 @@ import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 # Its log lines would stand among the results; what matters comes as a status.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -53,6 +54,7 @@ _SERVICE_ACCOUNT = "freezeframe"
 _FIRST_USER = 1000
 
 T = TypeVar("T")
+Progressed = Callable[[service_pb2.Progress], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,15 @@ class Pending:
         self._call = call
         self._doing = doing
 
-    def receive(self, on_progress: Callable[[service_pb2.Progress], None] = lambda _: None) -> Received:
+    def receive(self, on_progress: Progressed = lambda _: None) -> Received:
         """Wait for the end. Raises ClientError."""
-        pieces: list[bytes] = []
+        data = io.BytesIO()
+        done = self.receive_into(data, on_progress)
+        return Received(data=data.getvalue(), done=done)
+
+    def receive_into(self, target: IO[bytes], on_progress: Progressed = lambda _: None) -> service_pb2.CaptureDone:
+        """Write the bytes as they come, and wait for the end. Raises ClientError, and OSError of `target`."""
+        digest = hashlib.sha256()
         size = 0
         done: service_pb2.CaptureDone | None = None
         began = False
@@ -84,10 +92,11 @@ class Pending:
                 if kind == "progress":
                     on_progress(event.progress)
                 elif kind == "chunk":
-                    pieces.append(event.chunk.data)
                     size += len(event.chunk.data)
                     if size > MAX_BYTES:
                         raise errors.NotAnAgentError(f"{self._doing}: more than {MAX_BYTES:,} bytes came")
+                    digest.update(event.chunk.data)
+                    target.write(event.chunk.data)
                 elif kind == "done":
                     done = event.done
         except grpc.RpcError as error:
@@ -99,7 +108,12 @@ class Pending:
                 f"{self._doing}: the agent's answer stops after {size:,} bytes",
                 "look at it: systemctl status freezeframe-agentd",
             )
-        return _verified(b"".join(pieces), done, self._doing)
+        if size != done.bytes or digest.digest() != done.digest:
+            raise errors.DigestError(
+                f"{self._doing}: {size:,} bytes came, and they are not the {done.bytes:,.0f} bytes that the agent sent",
+                "try again; if it stays so, something between the agent and this client changes bytes",
+            )
+        return done
 
 
 class Agent:
@@ -215,15 +229,6 @@ def calling(name: str, channel: grpc.Channel) -> Iterator[Agent]:
     finally:
         if not interrupted:
             channel.close()
-
-
-def _verified(data: bytes, done: service_pb2.CaptureDone, doing: str) -> Received:
-    if len(data) != done.bytes or hashlib.sha256(data).digest() != done.digest:
-        raise errors.DigestError(
-            f"{doing}: {len(data):,} bytes came, and they are not the {done.bytes:,.0f} bytes that the agent sent",
-            "try again; if it stays so, something between the agent and this client changes bytes",
-        )
-    return Received(data=data, done=done)
 
 
 def _check_owner(target: Target, *, trust_owner: bool) -> None:

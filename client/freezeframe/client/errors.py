@@ -26,6 +26,7 @@ ClientError
 │   ├── AgentFaultError           the agent could not do it
 │   ├── UnknownSnapshotError      no snapshot of that name
 │   ├── UnknownScheduleError      no schedule of that name
+│   ├── NoSnapshotError           none of several hosts brought a snapshot
 │   └── SnapshotPinnedError       a pinned snapshot is not deleted
 ├── SaveError               4  captured, but the file could not be written
 └── FileError               5  bytes that cannot be shown

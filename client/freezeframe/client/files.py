@@ -75,19 +75,27 @@ def parse(data: bytes, name: str) -> Opened:
         raise DamagedFileError(f"opening {name}: {error.detail}", error.hint) from error
     if not contents.hosts:
         raise DamagedFileError(f"opening {name}: there is no host in it")
-    schema = max(snapshot.meta.schema for snapshot in contents.hosts)
-    newer = (
-        f"{name} was written by a newer version (schema {schema}; this one knows {SCHEMA}): "
-        "what is new in it is not shown"
-        if schema > SCHEMA
-        else ""
-    )
     lost = tuple(
         frozenset(section.name for section in part.sections if section.items and not _has(snapshot, section.name))
         for part, snapshot in zip(contents.manifest.hosts, contents.hosts, strict=True)
     )
     return Opened(
-        snapshots=contents.hosts, lost=contents.lost, newer=newer, lost_sections=lost, manifest=contents.manifest
+        snapshots=contents.hosts,
+        lost=contents.lost,
+        newer=newer(name, contents.hosts),
+        lost_sections=lost,
+        manifest=contents.manifest,
+    )
+
+
+def newer(name: str, snapshots: Iterable[snapshot_pb2.Snapshot]) -> str:
+    """Say what a newer writer may have said that this version cannot show; empty when nothing."""
+    schema = max(snapshot.meta.schema for snapshot in snapshots)
+    if schema <= SCHEMA:
+        return ""
+    return (
+        f"{name} was written by a newer version (schema {schema}; this one knows {SCHEMA}): "
+        "what is new in it is not shown"
     )
 
 

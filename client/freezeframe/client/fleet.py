@@ -5,7 +5,7 @@ and waits for the start, which comes when every host is there or has failed, at 
 begins at once. Each host is told the ports of all: who of it is connected to one elsewhere is a client. A host that
 fails, or is slow, holds up no other one: what bounds it is its own way's and call's time.
 
-What came lies in a folder until all have ended: of hundreds of hosts it need not be in memory at once.
+What comes is written to a folder as it comes, and lies there: of hundreds of hosts it is never in memory at once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from freezeframe.v1 import service_pb2
 
 # Hosts that are not reached by then are not waited for by the others.
 ARM_S = 5.0
-# Of each thread: hundreds of the default size are more than a client may have.
-_STACK_BYTES = 1024 * 1024
+# Each host's bytes share the way of those of all: so much longer may one take, per host.
+WAY_S = 0.05
+# Of each thread: hundreds of the default size are more than a client may have, and gRPC has one more for each call.
+_STACK_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ def capture(
     lock = threading.Lock()
 
     def run(place: int) -> None:
-        answer = _one(hosts[place], reach, request, deadline_s, os.path.join(folder, str(place)), start)
+        within_s = deadline_s + WAY_S * len(hosts)
+        answer = _one(hosts[place], reach, request, within_s, os.path.join(folder, str(place)), start)
         with lock:
             answers[place] = answer
             on_answer(answer)
@@ -81,11 +84,11 @@ def capture(
     try:
         for thread in threads:
             thread.start()
+        start.wait(ARM_S)
+        for thread in threads:
+            thread.join()
     finally:
         threading.stack_size(before)
-    start.wait(ARM_S)
-    for thread in threads:
-        thread.join()
     return tuple(answer or Answer(host=host, error=_lost(host)) for host, answer in zip(hosts, answers, strict=True))
 
 
@@ -147,9 +150,8 @@ def _one(
                 if not steps:
                     steps.append(time.time() * 1000)
 
-            received = agent.capture(own, deadline_s).receive(step)
             with open(path, "xb") as target:
-                target.write(received.data)
+                done = agent.capture(own, deadline_s).receive_into(target, step)
     except ClientError as error:
         return Answer(host=host, error=error, took_s=time.monotonic() - began)
     except OSError as error:
@@ -159,8 +161,8 @@ def _one(
         if waits:
             start.here()
     # A capture of somebody else's began before it was asked for.
-    clock = None if received.done.shared or not steps else Clock(earliest_ms=asked_ms, latest_ms=steps[0])
-    return Answer(host=host, path=path, done=received.done, clock=clock, took_s=time.monotonic() - began)
+    clock = None if done.shared or not steps else Clock(earliest_ms=asked_ms, latest_ms=steps[0])
+    return Answer(host=host, path=path, done=done, clock=clock, took_s=time.monotonic() - began)
 
 
 def _serving_ports(agent: Agent) -> Iterable[int]:

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from freezeframe.client.files import Opened
+from freezeframe.client import spooled
+from freezeframe.client.files import Opened, newer
 from freezeframe.judge import wire
+from freezeframe.judge.file import FileFormatError
 from freezeframe.judge.fleet import Fleet, conclude_fleet, distinct_names
 from freezeframe.judge.model import Hop, Meta, Outcome, Snapshot
+from freezeframe.judge.needed import Needed, needed
 from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 
 # Hosts that a page names.
 _NAMED = 6
-# Sections that no rule looks at.
-_NOT_JUDGED = ("native_threads", "profile", "futex_waits", "futex_addresses", "connection_events")
-
-
-def to_judge(snapshot: snapshot_pb2.Snapshot) -> Snapshot:
-    """What of a host's snapshot is judged: of hundreds of hosts the rest need not be in memory.
-
-    Raises whatever a file of anybody's makes of it.
-    """
-    light = snapshot_pb2.Snapshot()
-    for field, value in snapshot.ListFields():
-        if field.name in _NOT_JUDGED:
-            continue
-        if wire.is_repeated(field):
-            getattr(light, field.name).MergeFrom(value)
-        else:
-            getattr(light, field.name).CopyFrom(value)
-    return wire.from_message(light, Snapshot)
 
 
 def judged(
-    snapshots: Iterable[Snapshot],
+    hosts: Iterable[Needed],
     parts: Sequence[file_pb2.HostPart],
     missing: Sequence[file_pb2.Missing],
 ) -> Fleet | None:
     """Judge the whole path; None where that cannot be done here: a newer agent's snapshots, or nobody's."""
+    positions: list[Mapping[str, Sequence[int]]] = []
+
+    def snapshots() -> Iterator[Snapshot]:
+        for each in hosts:
+            positions.append(each.positions)
+            yield each.snapshot
+
     try:
         return conclude_fleet(
-            list(snapshots),
+            snapshots(),
             {each.host: each.error for each in missing},
             [part.ahead_ms if part.HasField("ahead_ms") else None for part in parts],
+            positions,
         )
     except Exception:  # noqa: BLE001 - a file can come from anybody, and what it says of each host is shown all the same
         return None
@@ -53,7 +46,7 @@ def judge(opened: Opened) -> Fleet | None:
     """Judge the hosts of a file together; None where they were not captured together, or cannot be judged here."""
     if not opened.is_fleet:
         return None
-    return judged(map(to_judge, opened.snapshots), opened.manifest.hosts, opened.manifest.missing)
+    return judged(map(needed, opened.snapshots), opened.manifest.hosts, opened.manifest.missing)
 
 
 def joined(fleet: Fleet) -> snapshot_pb2.Snapshot:
@@ -80,10 +73,27 @@ def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot
         missing = [file_pb2.Missing(host=f"missing-{number}", error="nothing came") for number in range(len(missing))]
     kept = manifest.verdict if manifest.HasField("verdict") and not nameless else None
     # Of what is not whole nothing new is said.
-    fleet = (
-        None if opened.lost and kept is not None else judged(map(to_judge, opened.snapshots), manifest.hosts, missing)
-    )
+    fleet = None if opened.lost and kept is not None else judged(map(needed, opened.snapshots), manifest.hosts, missing)
     return page_of(fleet, opened.snapshots, missing, kept)
+
+
+def light_page(path: str) -> tuple[Opened, snapshot_pb2.Snapshot] | None:
+    """Meta, outcomes and verdict of the hosts of a file, and what they say together: enough for a verdict.
+
+    None where they were not captured together, or the head cannot be read.
+    """
+    lost: list[str] = []
+    try:
+        manifest, hosts = spooled.open_head(path)
+        if len(hosts) < 2 or not manifest.HasField("verdict"):  # noqa: PLR2004
+            return None
+        fleet = judged(spooled.needed_of(hosts, lost), manifest.hosts, manifest.missing)
+    except (OSError, FileFormatError):
+        return None
+    snapshots = tuple(host.light for host in hosts)
+    # Of what is not whole nothing new is said.
+    page = page_of(None if lost else fleet, snapshots, manifest.missing, manifest.verdict)
+    return Opened(snapshots=snapshots, lost=tuple(lost), newer=newer(path, snapshots), manifest=manifest), page
 
 
 def page_of(

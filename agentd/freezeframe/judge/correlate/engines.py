@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
 
 from freezeframe.judge.correlate.connections import ENGINE_PARTS
 from freezeframe.judge.correlate.facts import Connection, Engine, Gauges
@@ -28,6 +30,9 @@ def find_engines(
     for process in processes:
         if process.role in ENGINE_PARTS:
             groups.setdefault(process.engine_pid or process.pid, []).append(process)
+    told: dict[int, list[tuple[int, Metric]]] = {}
+    for index, metric in enumerate(metrics):
+        told.setdefault(metric.pid, []).append((index, metric))
     engines = []
     streaming = Counter(c.server_pid for c in connections if c.streaming)
     for leader, members in groups.items():
@@ -37,7 +42,7 @@ def find_engines(
         schedulers = tuple(p.pid for p in members if p.role in {Role.SCHEDULER, Role.WORKER, Role.DP_CONTROLLER})
         kind = next((p.disaggregation for p in members if p.disaggregation), "") or "engine"
         pids = {p.pid for p in members}
-        gauges = read_gauges([(i, m) for i, m in enumerate(metrics) if m.pid in pids])
+        gauges = read_gauges(sorted(chain.from_iterable(told.get(pid, ()) for pid in pids), key=itemgetter(0)))
         streams = sum(streaming[pid] for pid in http)
         wakes = _wakes(members, window_ms)
         asleep = _asleep(members, mains, wakes, window_ms) and not _told_work(gauges, window_ms)

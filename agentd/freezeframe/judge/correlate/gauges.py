@@ -55,7 +55,7 @@ _TOKENS = (
     "vllm:iteration_tokens_total_count",
 )
 COUNTERS = frozenset(_TOKENS)
-_ACTIVE = ("sglang:http_requests_active",)
+ACTIVE = frozenset({"sglang:http_requests_active"})
 # What SGLang's load snapshot tells of each scheduler, with the time at which that wrote it.
 _TOLD = "load_num_running_reqs"
 _HTTP = "http "
@@ -93,7 +93,7 @@ def read_gauges(metrics: Sequence[Indexed]) -> Gauges:
         tokens_delta=_total(m.delta for m in chosen if m.name in _TOKENS),
         generated_delta=_total(m.delta for m in chosen if m.name in _GENERATED),
         # GET is the agent's own question, a scrape or a health check.
-        http_active=_total(m.value for m in chosen if m.name in _ACTIVE and dict(m.labels).get("method") == "POST"),
+        http_active=_total(m.value for m in chosen if m.name in ACTIVE and dict(m.labels).get("method") == "POST"),
         age_ms=max((reading.age_ms for reading in used if reading.age_ms is not None), default=None),
         told_age_ms=max((m.age_ms for m in chosen if m.name == _TOLD and m.age_ms is not None), default=None),
         indexes=tuple(sorted({index for reading in used for index, _ in reading.used})),

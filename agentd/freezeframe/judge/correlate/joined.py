@@ -136,10 +136,19 @@ class Joined:
     unknowns: tuple[str, ...]
 
 
-def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
+def join_hosts(snapshots: Iterable[Snapshot]) -> Joined:
     """Join them. Roles are those that each host's agent found: `conclude_fleet` finds them anew."""
+    return join_parts(distinct_parts(snapshots))
+
+
+def distinct_parts(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
+    """Each with what is a host's own made distinct. They are taken one by one: hundreds are in memory once."""
     inodes: dict[tuple[int, int], int] = {}
-    parts = [_distinct(snapshot, number, inodes) for number, snapshot in enumerate(snapshots, 1)]
+    return [_distinct(snapshot, number, inodes) for number, snapshot in enumerate(snapshots, 1)]
+
+
+def join_parts(parts: Sequence[Snapshot]) -> Joined:
+    """Join what `distinct_parts` gave."""
     values: dict[str, Any] = {}
     first: dict[str, tuple[int, ...]] = {}
     for field in fields(Snapshot):
@@ -153,7 +162,7 @@ def join_hosts(snapshots: Sequence[Snapshot]) -> Joined:
         if field.name != "requests":  # which are found anew
             first[field.name] = tuple(starts)
         values[field.name] = tuple(records)
-    names = [(snapshot.meta or Meta()).host for snapshot in snapshots]
+    names = [(part.meta or Meta()).host for part in parts]
     values["sockets"], unknowns = _with_peers(list(values["sockets"]), names)
     snapshot = Snapshot(
         meta=_meta([part.meta or Meta() for part in parts]),

@@ -19,6 +19,9 @@ from freezeframe.judge.model import Process, Series, Snapshot
 Role = Process.Role
 
 _BYTES, _EVENTS = "answer bytes", "answer events"
+# Kinds of series that are read, and over how long at most.
+KINDS = frozenset({_BYTES, _EVENTS})
+LONGEST_S = 60
 # Time over which tokens are counted.
 _TOKENS_S = 10
 # Sampled less often than this in that time, a rate says nothing of how steady it was: so much of it may be off.

@@ -19,7 +19,7 @@ _BOTH_LEGS_AT_ONCE = frozenset({"sglang-router", "smg"})
 _UVICORN = frozenset({"sglang", "vllm"})
 
 # What a router's list of workers becomes.
-_WORKER = "router_worker_healthy"
+WORKER = "router_worker_healthy"
 
 
 def stuck(connections: Iterable[Connection], *debts: Debt) -> list[Connection]:
@@ -193,7 +193,7 @@ def worker_kinds(facts: Facts, router: int | None) -> dict[str, str]:
     kinds = {_address(value): flag[2:] for flag, value in pairwise(argv) if flag in {"--prefill", "--decode"}}
     for metric in facts.snapshot.metrics:
         labels = dict(metric.labels)
-        if metric.pid == router and metric.name == _WORKER and labels.get("worker_type") in {"prefill", "decode"}:
+        if metric.pid == router and metric.name == WORKER and labels.get("worker_type") in {"prefill", "decode"}:
             kinds[_address(labels.get("worker", ""))] = labels["worker_type"]
     return kinds
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from freezeframe.judge.correlate.facts import Client, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
-from freezeframe.judge.correlate.rates import recent_rate, token_rate
+from freezeframe.judge.correlate.rates import LONGEST_S, recent_rate, token_rate
 from freezeframe.judge.labels import folded
 from freezeframe.judge.model import Attribution, Evidence, RuledOut, Verdict
 from freezeframe.judge.verdicts._gpus import gpus_of, rests, state
@@ -201,5 +201,5 @@ def _attribution(facts: Facts, client: Client) -> Attribution:
         talks_to=client.talks_to,
         bypasses_router=client.bypasses_router,
         bytes_per_s_10s=recent_rate(facts.snapshot, client, 10),
-        bytes_per_s_60s=recent_rate(facts.snapshot, client, 60),
+        bytes_per_s_60s=recent_rate(facts.snapshot, client, LONGEST_S),
     )

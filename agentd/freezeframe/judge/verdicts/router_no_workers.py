@@ -28,6 +28,7 @@ Level = Confidence.Level
 _HEALTH = frozenset({"smg_worker_health", "sgl_router_worker_health"})
 _BREAKER = frozenset({"smg_worker_cb_state", "sgl_router_cb_state", "sgl_router_worker_cb_state"})
 _REFUSED = frozenset({"smg_worker_retries_exhausted_total", "sgl_router_retries_exhausted_total"})
+METRICS = _HEALTH | _BREAKER | _REFUSED
 # Patterns of the router's log that tell of refusals.
 _LOGGED = frozenset({"router_no_pair"})
 _RECENT_MS = 60_000.0

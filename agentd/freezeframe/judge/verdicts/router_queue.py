@@ -18,7 +18,7 @@ from freezeframe.judge.verdicts._words import count, evidence, oldest, process_r
 
 Level = Confidence.Level
 
-_QUEUED = frozenset({"smg_admission_queue_depth", "smg_scheduler_queue_depth"})
+QUEUED = frozenset({"smg_admission_queue_depth", "smg_scheduler_queue_depth"})
 
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
@@ -52,7 +52,7 @@ def limiter(facts: Facts, found: Held) -> tuple[Evidence, ...]:
     told = [
         evidence(f"{metric.name} is {metric.value:.0f}", f"metrics[{index}]")
         for index, metric in enumerate(facts.snapshot.metrics)
-        if metric.pid == found.router and metric.name in _QUEUED and metric.value > 0
+        if metric.pid == found.router and metric.name in QUEUED and metric.value > 0
     ]
     for value in flag_values(facts.processes[found.router].argv, "--max-concurrent-requests"):
         if value.isdecimal() and 0 < int(value) <= found.passed:

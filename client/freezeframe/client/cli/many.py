@@ -9,30 +9,29 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from freezeframe.client import agents, errors, files, fleet, fleets, hosts
+from freezeframe.client import agents, errors, files, fleet, fleets, hosts, spooled
 from freezeframe.client.cli.result import DONE, IN_PART, STUCK, display, fell_short
 from freezeframe.client.connection import Agent
 from freezeframe.client.render.sections import verdict
 from freezeframe.client.settings import Settings, complain
 from freezeframe.judge import file
-from freezeframe.judge.model import Snapshot
 from freezeframe.v1 import file_pb2, meta_pb2, service_pb2, snapshot_pb2
-
-_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
 class _Gathered:
     """What came of all hosts."""
 
-    parts: list[file_pb2.HostPart] = field(default_factory=list)
-    # Meta, outcomes and verdict of each; what is judged of it.
+    hosts: list[spooled.Host] = field(default_factory=list)
+    # Meta, outcomes and verdict of each; the rest stays in its file.
     snapshots: list[snapshot_pb2.Snapshot] = field(default_factory=list)
-    judged: list[Snapshot] = field(default_factory=list)
-    # Where the sections of each are: a file, and where in it they begin.
-    places: list[tuple[str, int]] = field(default_factory=list)
     missing: list[file_pb2.Missing] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[file_pb2.HostPart]:
+        """What the manifest says of each."""
+        return [host.part for host in self.hosts]
 
 
 def deliver(
@@ -47,7 +46,7 @@ def deliver(
     trust_owner: bool,
 ) -> int:
     """Capture the hosts `named`, save one file, print what they say together, and give the exit code."""
-    with tempfile.TemporaryDirectory(prefix="freezeframe-") as folder:
+    with _spool(settings) as folder:
         gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
         page = _page(gathered)
         path = _save(_head(gathered, page), gathered, page.meta.started_at, out)
@@ -77,10 +76,16 @@ def look(
     trust_owner: bool,
 ) -> files.Opened:
     """Capture the hosts `named` and keep no file. Raises ClientError when none of them brought a snapshot."""
-    with tempfile.TemporaryDirectory(prefix="freezeframe-") as folder:
+    with _spool(settings) as folder:
         gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
         path = os.path.join(folder, "all.ffz")
         return files.load(files.write_pieces(_pieces(_head(gathered, _page(gathered)), gathered), path))
+
+
+def _spool(settings: Settings) -> tempfile.TemporaryDirectory[str]:
+    """A folder for what comes: in /var/tmp, which is a disk where /tmp may be memory; TMPDIR names another place."""
+    place = None if settings.environ.get("TMPDIR") or not os.access("/var/tmp", os.W_OK) else "/var/tmp"  # noqa: S108
+    return tempfile.TemporaryDirectory(prefix="freezeframe-", dir=place)
 
 
 def _capture(
@@ -108,7 +113,7 @@ def _capture(
 
 
 def _page(gathered: _Gathered) -> snapshot_pb2.Snapshot:
-    judged = fleets.judged(gathered.judged, gathered.parts, gathered.missing)
+    judged = fleets.judged(spooled.needed_of(gathered.hosts, gathered.lost), gathered.parts, gathered.missing)
     return fleets.page_of(judged, gathered.snapshots, gathered.missing, None)
 
 
@@ -135,46 +140,30 @@ def _line(answer: fleet.Answer) -> str:
 
 
 def _gather(answers: Sequence[fleet.Answer]) -> _Gathered:
-    """Read what came; what cannot be read, and a second snapshot of one agent, count as nothing."""
+    """Look at what came; what cannot be read, and a second snapshot of one agent, count as nothing."""
     found = _Gathered()
     seen: dict[str, str] = {}
     for answer in answers:
         if answer.error is not None:
             found.missing.append(file_pb2.Missing(host=answer.host, error=str(answer.error), hint=answer.error.hint))
             continue
-        with open(answer.path, "rb") as source:
-            data = source.read()
         try:
-            contents = file.read(data)
+            _, brought = spooled.open_head(answer.path)
         except file.FileFormatError as error:
             found.missing.append(file_pb2.Missing(host=answer.host, error=error.detail, hint=error.hint))
             continue
-        for part, snapshot in zip(contents.manifest.hosts, contents.hosts, strict=True):
-            name = part.meta.snapshot_id
+        for host in brought:
+            name = host.part.meta.snapshot_id
             if name and name in seen:
                 same = f"it is the same agent as {seen[name]}, whose snapshot is there"
                 found.missing.append(file_pb2.Missing(host=answer.host, error=same))
                 continue
             seen[name] = answer.host
-            part.asked = answer.host
-            _set_clock(part, answer.clock)
-            found.parts.append(part)
-            found.judged.append(_judged(snapshot))
-            light = snapshot_pb2.Snapshot(meta=snapshot.meta, outcomes=snapshot.outcomes)
-            if snapshot.HasField("verdict"):
-                light.verdict.CopyFrom(snapshot.verdict)
-            found.snapshots.append(light)
-            found.places.append((answer.path, file.manifest_end(data)))
-            found.lost += contents.lost
+            host.part.asked = answer.host
+            _set_clock(host.part, answer.clock)
+            found.hosts.append(host)
+            found.snapshots.append(host.light)
     return found
-
-
-def _judged(snapshot: snapshot_pb2.Snapshot) -> Snapshot:
-    """What is judged; nothing of what cannot be read here, as of a newer agent."""
-    try:
-        return fleets.to_judge(snapshot)
-    except Exception:  # noqa: BLE001 - the other hosts are judged all the same
-        return Snapshot()
 
 
 def _set_clock(part: file_pb2.HostPart, clock: fleet.Clock | None) -> None:
@@ -201,11 +190,10 @@ def _save(head: bytes, gathered: _Gathered, started_at: str, out: str | None) ->
 
 def _pieces(head: bytes, gathered: _Gathered) -> Iterator[bytes]:
     yield head
-    for path, begin in gathered.places:
-        with open(path, "rb") as source:
-            source.seek(begin)
-            while piece := source.read(_PIECE_BYTES):
-                yield piece
+    for host in gathered.hosts:
+        with open(host.path, "rb") as source:
+            source.seek(host.begin)
+            yield source.read(host.size)
 
 
 def _light(gathered: _Gathered) -> files.Opened:

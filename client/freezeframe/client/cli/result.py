@@ -100,9 +100,11 @@ def display(
         whole = [fleet] if fleet is not None else snapshots
         emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in whole)
         return
+    # Of several hosts, what each says by itself is asked for by name.
     pages = [
         sections.build(snapshot, names or ("verdict",), path, why=why, explanation=each)
         for snapshot, each in zip(snapshots, explanations, strict=True)
+        if names or fleet is None
     ]
     if fleet is not None:
         own = tuple(name for name in names if name in _TOGETHER) or ("verdict",)
@@ -110,9 +112,9 @@ def display(
         head = (*shared, hosts.section(snapshots, opened.manifest.hosts))
         titled = [
             (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()), *page)
-            for each, page in zip(snapshots, pages, strict=True)
+            for each, page in zip(snapshots, pages, strict=bool(names))
         ]
-        pages = [head, *(titled if names else ())]
+        pages = [head, *titled]
     # A fleet's hosts share it.
     share = budget // len(pages) if budget is not None and pages else budget
     if settings.output == "markdown":

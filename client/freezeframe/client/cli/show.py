@@ -27,12 +27,14 @@ def command(settings: Settings, file: str, sections: tuple[str, ...], why: bool,
     logs kernel host outcomes history.
     """
     check_budget(settings, budget)
-    from freezeframe.client import files  # noqa: PLC0415 - protobuf costs start-up time
+    from freezeframe.client import files, fleets  # noqa: PLC0415 - protobuf costs start-up time
     from freezeframe.client.cli.result import DAMAGED, display  # noqa: PLC0415
 
-    opened = files.load(file)
     names = SECTIONS if "all" in sections else tuple(dict.fromkeys(sections))
-    display(settings, opened, file, names, why=why, budget=budget)
+    # Records of hundreds of hosts are not all in memory at once; a verdict needs none.
+    light = fleets.light_page(file) if not names and not why and settings.output != "json" else None
+    opened, together = (files.load(file), None) if light is None else light
+    display(settings, opened, file, names, why=why, budget=budget, together=together)
     for sentence in opened.lost:
         complain(sentence)
     if opened.newer:
