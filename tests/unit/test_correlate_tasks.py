@@ -68,3 +68,7 @@ def test_of_tasks_of_one_request_the_innermost_counts() -> None:
     parent = task(address="0x1", waits_for=(TaskEdge(address="0x2", kind="TaskGroup"),))
     child = task(address="0x2")
     assert innermost([(0, parent), (1, child)]) == [(1, child)]
+    # asyncio.wait_for runs what it is given in a task of its own.
+    of_wait_for = task(address="0x2", frames=(Frame(function="Event.wait", file="asyncio/locks.py", line=213),))
+    assert innermost([(0, parent), (1, of_wait_for)]) == [(0, parent)]
+    assert innermost([(1, of_wait_for)]) == [(1, of_wait_for)]

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from freezeframe.judge.model import Confidence, Verdict
+from tests.support.rank_scenes import switches
 from tests.support.scene import Engine, Scene
 
 Code = Verdict.Code
@@ -115,6 +118,18 @@ def test_prefill_gone_and_decode_waits_for_it():
     scene.gauges(decode, transfer=25)
     verdict = scene.verdict()
     assert (verdict.code, verdict.holder_pids, verdict.confidence) == (Code.ROUTER_DUAL_LEG, (router,), Level.MEDIUM)
+
+
+@pytest.mark.parametrize("window_ms", [0.0, 1000.0])
+def test_lookalike_decode_hangs_with_all_of_them_in_its_queue(window_ms):
+    scene, harness, router, prefill, decode = pair(window_ms)
+    scene.owed(harness, router, 30, age_ms=12_000)
+    scene.owed(router, decode, 30, age_ms=12_000)
+    scene.gauges(prefill)
+    scene.gauges(decode, transfer=25)
+    scene.state(decode.scheduler, "S", cpu_ms=0)
+    switches(scene, decode.scheduler, 0)
+    assert Code.ROUTER_DUAL_LEG not in {finding.code for finding in scene.conclude().findings}
 
 
 def test_lookalike_decodes_queue_is_from_before_these_requests():

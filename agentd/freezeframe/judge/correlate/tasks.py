@@ -77,7 +77,7 @@ class _Requests:
 def where(task: AsyncioTask) -> Frame | None:
     """The frame in which a task waits: the innermost one that is not of a library of waits."""
     return next(
-        (frame for frame in reversed(task.frames) if not frame.file.startswith(_LIBRARIES)),
+        (frame for frame in reversed(task.frames) if not _of_library(frame)),
         task.frames[-1] if task.frames else None,
     )
 
@@ -89,10 +89,18 @@ def gathered(tasks: Iterable[AsyncioTask]) -> tuple[Frame, int] | None:
 
 
 def innermost(tasks: Sequence[tuple[int, AsyncioTask]]) -> list[tuple[int, AsyncioTask]]:
-    """Of tasks (position, task) that serve the same request those that wait for none of the others."""
-    addresses = {(task.pid, task.address) for _, task in tasks}
+    """Of tasks (position, task) that serve the same request those that wait for none of the others.
+
+    A task that a library made for itself, as `asyncio.wait_for` does, tells less than the one that waits for it.
+    """
+    telling = [(index, task) for index, task in tasks if not all(map(_of_library, task.frames))] or tasks
+    addresses = {(task.pid, task.address) for _, task in telling}
     return [
         (index, task)
-        for index, task in tasks
+        for index, task in telling
         if not any((task.pid, edge.address) in addresses for edge in task.waits_for)
     ]
+
+
+def _of_library(frame: Frame) -> bool:
+    return frame.file.startswith(_LIBRARIES)

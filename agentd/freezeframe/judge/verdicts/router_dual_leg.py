@@ -11,16 +11,17 @@ Proof, first form (decode failed, prefill never ends). For a router that sends b
 The holder is the router: it alone could answer, and it waits for both. That prefill is silent follows: its partner in
 the handshake is gone.
 
-Proof, second form (prefill gone, decode waits). Decode's connections are owed and silent, its scheduler keeps requests
-in a queue of disaggregation and counts no token (or they are older than LONG_MS, where that is not known), while
-nothing is owed by prefill and its scheduler has nothing and counts none, or there is no prefill engine. Prefill's
-answer alone is no sign: it ends early in good order.
+Proof, second form (prefill gone, decode waits), with two looks. Decode's connections are owed and silent, its scheduler
+keeps requests in a queue of disaggregation, goes on looking at that queue, and counts no token (or they are older than
+LONG_MS, where that is not known), while nothing is owed by prefill and its scheduler has nothing and counts none, or
+there is no prefill engine. Prefill's answer alone is no sign: it ends early in good order.
 
 Blocked by sockets of the router or of decode that were not seen, by debts that cannot be told, and by bytes of the
 router to an engine that stay unacknowledged: then it is the network that keeps a leg from beginning.
 
 Lookalikes that it must not take: prefill owed with decode owed as well (both work, or one engine holds them); decode
-owed after prefill has answered (decode's turn); a router that sends one leg after the other; requests just arrived.
+owed after prefill has answered (decode's turn), also by one whose scheduler hangs with all of them in its queues; a
+router that sends one leg after the other; requests just arrived.
 """
 
 from __future__ import annotations
@@ -108,13 +109,14 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
         return None
     age = oldest(down)
     waits_for_prefill = any(
-        (e.gauges.handover or 0) > 0 and e.gauges.told_since(age) and _counts_nothing(e, age) for e in decode.engines
+        (e.gauges.handover or 0) > 0 and e.gauges.told_since(age) and _counts_nothing(e, age) and not _stands(facts, e)
+        for e in decode.engines
     )
     if not waits_for_prefill or (prefill.engines and not prefill.empty):
         return None
     if any(engine.gauges.tokens_delta for engine in prefill.engines):
         return None
-    if not facts.two_looks and (age or 0) < LONG_MS:
+    if not facts.two_looks:
         return None
     gone = "is empty" if prefill.engines else "has no engine on this host"
     return Verdict(
@@ -142,6 +144,13 @@ def _prefill_gone(facts: Facts, router: int, prefill: Leg, decode: Leg) -> Verdi
         ),
         explains=waiting,
     )
+
+
+def _stands(facts: Facts, engine: Engine) -> bool:
+    """Whether its scheduler was in one batch, or did nothing at all, over the window: then it waits for no partner."""
+    mains = [p.threads[0] for pid in engine.scheduler_pids if (p := facts.processes[pid]).threads]
+    idle = all(main.cpu_ms_delta == 0 and main.voluntary_switches_delta == 0 for main in mains)
+    return bool(engine.batch or (mains and idle))
 
 
 def _counts_nothing(engine: Engine, age_ms: float | None) -> bool:
