@@ -23,6 +23,8 @@ from freezeframe.v1 import service_pb2
 
 # Hosts that are not reached by then are not waited for by the others.
 ARM_S = 5.0
+# Hosts whose bytes come at a time: gRPC has those of each in memory, all 500 end their captures together.
+AT_A_TIME = 32
 # Each host's bytes share the way of those of all: so much longer may one take, per host.
 WAY_S = 0.05
 # Of each thread: hundreds of the default size are more than a client may have, and gRPC has one more for each call.
@@ -96,11 +98,43 @@ def _lost(host: str) -> ClientError:
     return ClientError(f"capturing {host}: this client failed; the lines above say how")
 
 
+class _Turn:
+    """Takes the turn of one host to send its bytes, which it does when all its collectors have ended.
+
+    Until it is taken nothing more is read, and the agent waits with what it sends. One that is at work yet, or hangs,
+    has no turn: it keeps no other one from sending.
+    """
+
+    def __init__(self, turns: threading.Semaphore) -> None:
+        self._turns = turns
+        self._running: set[str] = set()
+        self._has = False
+
+    def step(self, progress: service_pb2.Progress) -> None:
+        """Take it, or give it back, as the step says."""
+        if progress.HasField("outcome"):
+            self._running.discard(progress.collector)
+        else:
+            self._running.add(progress.collector)
+        if self._running:
+            self.end()
+        elif not self._has:
+            self._turns.acquire()
+            self._has = True
+
+    def end(self) -> None:
+        """Give it back, if it has it."""
+        if self._has:
+            self._turns.release()
+            self._has = False
+
+
 class _Start:
     """Everybody waits until all are there."""
 
     def __init__(self, count: int) -> None:
         self._missing = count
+        self.turns = threading.Semaphore(AT_A_TIME)
         # On which the hosts serve.
         self.ports: set[int] = set()
         self._all_here = threading.Condition()
@@ -136,6 +170,7 @@ def _one(
 ) -> Answer:
     began = time.monotonic()
     waits = True
+    turn = _Turn(start.turns)
     try:
         with reach(host) as agent:
             ports = _serving_ports(agent)
@@ -146,9 +181,10 @@ def _one(
             asked_ms = time.time() * 1000
             steps: list[float] = []
 
-            def step(_: service_pb2.Progress) -> None:
+            def step(progress: service_pb2.Progress) -> None:
                 if not steps:
                     steps.append(time.time() * 1000)
+                turn.step(progress)
 
             with open(path, "xb") as target:
                 done = agent.capture(own, deadline_s).receive_into(target, step)
@@ -158,6 +194,7 @@ def _one(
         failed = ClientError(f"keeping what came of {host}: {error.strerror or error}")
         return Answer(host=host, error=failed, took_s=time.monotonic() - began)
     finally:
+        turn.end()
         if waits:
             start.here()
     # A capture of somebody else's began before it was asked for.
