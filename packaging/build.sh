@@ -31,6 +31,8 @@ pip --no-index --find-links dist "freezeframe==$version"
 rm -f "$app"/bin/activate* "$app"/bin/Activate* "$app/lib64"
 rm -rf "$app/include"
 sed -i "1s|^#!.*/bin/python.*|#!/opt/freezeframe/bin/python3|" $(grep -lI '^#!' "$app"/bin/*)
+# Their digests are of scripts that named the directory of this build.
+sed -i -E 's|^(\.\./\.\./\.\./bin/[^,]+),.*|\1,,|' "$app"/lib/python3*/site-packages/*.dist-info/RECORD
 printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' "$("$python" -c 'import platform; print(platform.python_version())')" \
     >"$app/pyvenv.cfg"
 # Compiled once, and never written by the agent or by root.
