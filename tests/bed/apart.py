@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bed.cgroups import Cgroup
-from tests.bed.parts import Pids
+from tests.bed.parts import EnginePids, Pids
 from tests.bed.spread import SpreadBed
 
 _PID_NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
@@ -53,16 +53,7 @@ class ContainedBed(SpreadBed):
         if self._pids is None:
             own = super().pids
             started = {child.name: child.pid for child in self.children}
-            engines = {}
-            for name, engine in own.engines.items():
-                outside = {_inner(pid): pid for pid in _descendants(started[name])}
-                engines[name] = replace(
-                    engine,
-                    http=outside[engine.http],
-                    scheduler=outside[engine.scheduler],
-                    schedulers=tuple(outside[pid] for pid in engine.schedulers),
-                    detokenizer=outside[engine.detokenizer],
-                )
+            engines = {name: outside(engine, started[name]) for name, engine in own.engines.items()}
             self._pids = replace(own, engines=engines)
         return self._pids
 
@@ -80,7 +71,7 @@ class RemoteHarnessBed(SpreadBed):
         self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdout is not None
         assert self._holder.stdout.readline() == b"up\n"
-        first = next(_descendants(self._holder.pid))
+        first = next(descendants(self._holder.pid))
         self.inside = (shutil.which("nsenter") or "nsenter", f"--target={first}", "--pid", "--mount", "--net", "--")
         """What a command line has to begin with to be in there."""
 
@@ -96,21 +87,37 @@ class RemoteHarnessBed(SpreadBed):
     def pids(self) -> Pids:
         if self._pids is None:
             own = super().pids
-            self._pids = replace(own, router=_inner(next(_descendants(own.router))))
+            self._pids = replace(own, router=inner(next(descendants(own.router))))
         return self._pids
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
         raise ValueError(f"{pid} is the pid of another process here")
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """All processes below one."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             yield int(child)
-            yield from _descendants(int(child))
+            yield from descendants(int(child))
 
 
-def _inner(pid: int) -> int:
+def inner(pid: int) -> int:
     """The pid of a process in the innermost namespace that it is in."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1])
+
+
+def outside(engine: EnginePids, started: int) -> EnginePids:
+    """The pids of an engine in a pid namespace, which it gives as it sees them, as they are seen from here.
+
+    `started` is the process that was started for it.
+    """
+    here = {inner(pid): pid for pid in descendants(started)}
+    return replace(
+        engine,
+        http=here[engine.http],
+        scheduler=here[engine.scheduler],
+        schedulers=tuple(here[pid] for pid in engine.schedulers),
+        detokenizer=here[engine.detokenizer],
+    )

@@ -27,6 +27,7 @@ class SpreadBed(Bed):
             names = ("router", "harness", "stray", *self.engines)
             net = stack.enter_context(network(*names, bridged=not self.published))
             self.places: dict[str, Place] = net.places
+            self.switch = net.switch
             self._address = self.places["router"].address
             if self.published:
                 net.publish(self.router_port, self.places["router"], self.router_port)
