@@ -39,6 +39,9 @@ MAX_BYTES = 1024 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
+    # What comes unread: an agent's whole answer otherwise, times hundreds of agents.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 256 * 1024),
     ("grpc.max_receive_message_length", -1),
     # Two clients of one process would share a connection, and its death.
     ("grpc.use_local_subchannel_pool", 1),
