@@ -36,12 +36,19 @@ MACHINE = "x86_64"
 ALLOWED = (TargetMemoryError, UnsupportedPythonError, NotPythonError, NoAsyncioError)
 
 
+class Pages(dict[int, bytes]):
+    """By address; a case that fails is told without them."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} pages"
+
+
 class Recorder(TargetMemory):
     """Keeps every page that is read."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(pid)
-        self.pages: dict[int, bytes] = {}
+        self.pages = Pages()
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes | None]:
         for address, size in ranges:

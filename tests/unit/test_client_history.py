@@ -3,6 +3,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from freezeframe.client.render.document import Paragraph, Table
 from freezeframe.client.render.sections.history import history
 from freezeframe.v1 import host_pb2, process_pb2, snapshot_pb2
@@ -58,3 +61,11 @@ def test_a_long_past_is_squeezed_and_keeps_its_peaks() -> None:
 def test_seconds_without_a_value_are_gaps() -> None:
     _, ((_, _, peak, _, bars),) = shown(series("cpu", 1.0, math.nan, 1.0, pid=101))
     assert (peak, bars) == ("1", "@ @")
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=False), min_size=1, max_size=200))
+def test_whatever_the_values_the_highest_is_the_highest_bar(values: list[float]) -> None:
+    past = host_pb2.History(series=[series("cpu", *values, pid=101)], interval_ms=1000.0)
+    for block in history(snapshot_pb2.Snapshot(history=past)):
+        if isinstance(block, Table):
+            assert "@" in block.rows[0][-1]

@@ -84,5 +84,8 @@ def _bars(numbers: Sequence[float], longest: int, step: int) -> str:
     groups = [padded[at : at + step] for at in range(0, len(padded), step)]
     values = [max(filter(math.isfinite, group), default=math.nan) for group in groups]
     peak = max(filter(math.isfinite, values), default=0.0)
-    scale = (len(_BARS) - 1) / peak if peak > 0 else 0.0
-    return "".join(" " if math.isnan(value) else _BARS[math.ceil(max(0.0, value) * scale)] for value in values)
+    # Divided by the peak first: the peak itself is the highest bar, however it rounds.
+    return "".join(
+        " " if math.isnan(value) else _BARS[math.ceil(max(0.0, value) / (peak or 1.0) * (len(_BARS) - 1))]
+        for value in values
+    )
