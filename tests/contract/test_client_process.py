@@ -87,6 +87,15 @@ def test_a_pipe_with_columns_set_is_as_wide(tmp_path: Path, arguments: list[str]
     assert wide == []
 
 
+def test_a_pipe_is_not_cut_at_the_usual_width(tmp_path: Path) -> None:
+    """What runs others, as pytest does, tells them such a width."""
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    plain = client("show", "a.ffz", "processes", "sockets", cwd=tmp_path, LC_ALL="C.UTF-8")
+    told = client("show", "a.ffz", "processes", "sockets", cwd=tmp_path, LC_ALL="C.UTF-8", COLUMNS="80")
+    assert told.stdout == plain.stdout
+    assert max(map(len, plain.stdout.decode().splitlines())) > 80
+
+
 def test_show_needs_no_grpc(tmp_path: Path) -> None:
     (tmp_path / "x.ffz").write_bytes(story_bytes())
     loaded = modules_after(

@@ -42,8 +42,9 @@ class Settings:
         from freezeframe.client.render.style import Style  # noqa: PLC0415 - commands without text need none
 
         terminal = sys.stdout.isatty()
-        # In a pipe, whoever sets COLUMNS wants that width.
-        asked = terminal or self.environ.get("COLUMNS", "").isdecimal()
+        # In a pipe, whoever sets COLUMNS to less than usual wants that width; more is what a shell tells its children.
+        columns = self.environ.get("COLUMNS", "")
+        asked = terminal or (columns.isdecimal() and 0 < int(columns) < _NOT_A_TERMINAL)
         width = shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if asked else _NOT_A_TERMINAL
         return Style(
             color=self.colored(terminal=terminal),
