@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 # A slow but healthy load is watched for so long; twenty minutes: FREEZEFRAME_HEALTHY_S=1200.
-HEALTHY_S = float(os.environ.get("FREEZEFRAME_HEALTHY_S", "60"))
+HEALTHY_S = float(os.environ.get("FREEZEFRAME_HEALTHY_S", "20"))
 
 
 @contextmanager
