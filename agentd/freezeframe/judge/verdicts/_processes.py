@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Debt, Facts
+from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.hops import scheduler_hop
 from freezeframe.judge.model import Process
 from freezeframe.judge.verdicts._proof import stuck
@@ -19,11 +19,16 @@ def path_processes(facts: Facts) -> tuple[Process, ...]:
     return tuple(p for p in facts.snapshot.processes if p.role in _PATH or (p.role is Role.CLIENT and p.pid in clients))
 
 
+def engine_with(facts: Facts, process: Process) -> Engine | None:
+    """The engine that a process is a part of."""
+    return next((e for e in facts.engines if process.pid in e.pids or e.pid == process.engine_pid), None)
+
+
 def hop_of(facts: Facts, process: Process) -> str:
     """Name of the hop that a process belongs to."""
     if process.role in {Role.CLIENT, Role.PROXY, Role.ROUTER}:
         return process.role.name.lower()
-    engine = next((e for e in facts.engines if process.pid in e.pids or e.pid == process.engine_pid), None)
+    engine = engine_with(facts, process)
     kind = engine.kind if engine else process.disaggregation or "engine"
     if process.role in _SCHEDULERS:
         return scheduler_hop(kind)
@@ -39,5 +44,5 @@ def waiting_for(facts: Facts, process: Process) -> list[Connection]:
 
 def served_with(facts: Facts, process: Process) -> tuple[Connection, ...]:
     """Connections that this process serves, or its engine."""
-    engine = next((e for e in facts.engines if process.pid in e.pids or e.pid == process.engine_pid), None)
+    engine = engine_with(facts, process)
     return facts.to_server(*(engine.http_pids if engine else (process.pid,)))

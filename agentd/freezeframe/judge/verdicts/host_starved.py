@@ -20,10 +20,10 @@ as evidence only.
 
 from __future__ import annotations
 
-from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts, Place
+from freezeframe.judge.correlate.facts import Connection, Debt, Facts, Place
 from freezeframe.judge.correlate.thresholds import STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
-from freezeframe.judge.verdicts._processes import hop_of, path_processes, waiting_for
+from freezeframe.judge.verdicts._processes import engine_with, hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved, stuck
 from freezeframe.judge.verdicts._steps import quota, step
 from freezeframe.judge.verdicts._words import count, evidence, process, process_ref
@@ -80,17 +80,13 @@ def _concerned(facts: Facts, p: Process) -> bool:
     """Whether what hangs may hang on this process, which is stopped or has ended."""
     if p.exited or waiting_for(facts, p) or _begun(facts, p):
         return True
-    engine = _engine(facts, p)
+    engine = engine_with(facts, p)
     others = (e for e in facts.engines if {e.kind, engine.kind if engine else p.disaggregation} == _PAIR)
     if any(stuck(facts.to_server(*e.http_pids)) for e in others):
         return True
     # No request is known to be stuck: every connection may be what hangs.
     served = facts.to_server(*(engine.http_pids if engine else (p.pid,)))
     return not facts.stuck and any(not c.closed_by_client for c in served)
-
-
-def _engine(facts: Facts, p: Process) -> Engine | None:
-    return next((e for e in facts.engines if p.pid in e.pids or e.pid == p.engine_pid), None)
 
 
 def _cpu(facts: Facts, host: Host, p: Process) -> tuple[Evidence, ...]:
@@ -126,7 +122,7 @@ def _begun(facts: Facts, p: Process) -> list[Connection]:
 
     Which of the connections are streams is not known, so this counts for a process that is starved only.
     """
-    engine = _engine(facts, p)
+    engine = engine_with(facts, p)
     if engine is None or not has_work(engine):
         return []
     served = facts.to_server(*engine.http_pids)
