@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 
 from freezeframe.agentd.schedules.checks import refusal
 from freezeframe.agentd.schedules.schedule import NAME, Schedule
+from freezeframe.agentd.store.whole import write_whole
 
 _SUFFIX, _RAN, _TEMPORARY = ".json", ".ran", ".tmp"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -84,18 +85,7 @@ class Files:
         directory = os.open(self._made(), os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
         temporary = f".{name}.{secrets.token_hex(8)}{_TEMPORARY}"
         try:
-            try:
-                descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _FLAGS, 0o600, dir_fd=directory)
-                with os.fdopen(descriptor, "w") as stream:
-                    stream.write(text)
-                    stream.flush()
-                    os.fsync(descriptor)
-                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=directory)
-                raise
-            os.fsync(directory)
+            write_whole(directory, name, text.encode(), temporary=temporary)
         finally:
             os.close(directory)
 
