@@ -1,10 +1,10 @@
 #!/bin/sh
 # Tries the package in a fresh root under systemd: try.sh VENV [ROOT]. As root; ten minutes; debootstrap unless ROOT is given.
 #
-# Builds two revisions, the first one twice: both times it must come out the same.
+# Builds two revisions, the first one twice, in two directories: both times it must come out the same.
 set -eu
 cd "$(dirname "$0")/../.."
-venv="$1"
+venv="$(cd "$1" && pwd)"
 work="$(mktemp --directory --tmpdir=/var/tmp freezeframe-try-XXXXXX)"
 group="freezeframe-try-$$"
 booted=""
@@ -31,10 +31,12 @@ sh packaging/build.sh "$venv" >/dev/null
 mkdir -p "$work/root/root/first" "$work/root/root/second" "$work/rpm"
 cp dist/*.deb "$work/root/root/first/"
 sha256sum dist/* >"$work/sums"
-rm dist/*
-sh packaging/build.sh "$venv" >/dev/null
-sha256sum --check --quiet "$work/sums"
-rm dist/*.deb
+mkdir "$work/elsewhere"
+git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory="$work/elsewhere"
+SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" sh "$work/elsewhere/packaging/build.sh" "$venv" >/dev/null
+(cd "$work/elsewhere" && sha256sum --check --quiet "$work/sums")
+echo "the same bytes from two directories:" $(cd dist && ls)
+rm -rf "$work/elsewhere" dist/*.deb
 [ ! -e dist/*.rpm ] || mv dist/*.rpm "$work/rpm/"
 REVISION=2 sh packaging/build.sh "$venv" >/dev/null
 mv dist/*-2_*.deb "$work/root/root/second/"
