@@ -8,14 +8,14 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from freezeframe.agentd.host import Host, kernel_stacks, procfs
 from tests.support.children import python
-from tests.support.kernel_stacks import as_nobody, running_helper
+from tests.support.kernel_stacks import as_nobody, as_root, running_helper
 
 pytestmark = pytest.mark.needs("root")
 
@@ -52,10 +52,13 @@ def helper() -> Iterator[Path]:
 
 
 def asked(
-    path: Path, *threads: str, capabilities: tuple[str, ...] = ("sys_ptrace", "dac_read_search")
+    path: Path,
+    *threads: str,
+    capabilities: tuple[str, ...] = ("sys_ptrace", "dac_read_search"),
+    who: Callable[..., list[str]] = as_nobody,
 ) -> list[list[str]]:
     done = subprocess.run(
-        [*as_nobody(*capabilities), sys.executable, "-c", ASK, str(path), *threads],
+        [*who(*capabilities), sys.executable, "-c", ASK, str(path), *threads],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     found: list[list[str]] = json.loads(done.stdout)
@@ -69,6 +72,16 @@ def test_a_worker_without_the_capability_reads_what_the_helper_opens(helper: Pat
     assert any(frame.startswith("futex_wait") for frame in read)
     assert again == read
     assert gone[0] == "GoneError"
+
+
+def test_so_does_root_of_a_container_without_it() -> None:
+    five = ("bpf", "perfmon", "sys_ptrace", "dac_read_search", "syslog")
+    with python(SLEEPER) as process, running_helper(uid=0) as path:
+        thread = f"{process.pid}/{process.pid}"
+        (found,) = asked(path, thread, capabilities=five, who=as_root)
+        (denied,) = asked(path.parent / "none", thread, capabilities=five, who=as_root)
+    assert any(frame.startswith("futex_wait") for frame in found)
+    assert denied[0] == "DeniedError"
 
 
 def test_without_a_helper_it_is_denied(tmp_path: Path) -> None:

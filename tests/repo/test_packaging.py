@@ -121,20 +121,48 @@ def pod(rendered: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def short(capabilities: list[str]) -> list[str]:
+    return [name.removeprefix("CAP_") for name in capabilities]
+
+
 @pytest.mark.needs("helm", "kubernetes")
-@pytest.mark.parametrize("kernel_stacks", [False, True])
-def test_the_chart_grants_what_the_unit_does(kernel_stacks: bool) -> None:
+@pytest.mark.parametrize("pod_networks", [False, True])
+def test_the_chart_grants_what_the_unit_does(pod_networks: bool) -> None:
     config_text = 'log_level = "debug"\n'
-    rendered = chart("--set", f"kernelStacks={str(kernel_stacks).lower()}", "--set-string", f"config={config_text}")
+    rendered = chart("--set", f"podNetworks={str(pod_networks).lower()}", "--set-string", f"config={config_text}")
     assert sorted(rendered) == ["ConfigMap", "DaemonSet", "NetworkPolicy"]
     assert rendered["NetworkPolicy"]["spec"]["ingress"] == []
     assert config.parse(rendered["ConfigMap"]["data"]["agentd.toml"], "chart") == config.Config(log_level="debug")
     spec = pod(rendered)["spec"]
     assert (spec["hostPID"], spec["automountServiceAccountToken"]) == (True, False)
-    security = spec["containers"][0]["securityContext"]
+    (agent,) = spec["containers"]
+    security = agent["securityContext"]
     assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
-    wanted = settings(UNIT)["AmbientCapabilities"] + (settings(DROP_IN)["AmbientCapabilities"] if kernel_stacks else [])
-    assert security["capabilities"] == {"drop": ["ALL"], "add": [name.removeprefix("CAP_") for name in wanted]}
+    wanted = settings(UNIT)["AmbientCapabilities"] + (settings(DROP_IN)["AmbientCapabilities"] if pod_networks else [])
+    assert security["capabilities"] == {"drop": ["ALL"], "add": short(wanted)}
+
+
+@pytest.mark.needs("helm", "kubernetes")
+def test_kernel_stacks_give_the_agent_of_the_chart_no_capability() -> None:
+    (alone,) = pod(chart())["spec"]["containers"]
+    spec = pod(chart("--set", "kernelStacks=true"))["spec"]
+    agent, helper = spec["containers"]
+    assert agent["securityContext"] == alone["securityContext"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    unit = settings(HELPER)
+    assert (helper["image"], helper["command"]) == (agent["image"], unit["ExecStart"])
+    assert helper["securityContext"] == {
+        "runAsUser": 0, "readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": short(unit["AmbientCapabilities"])},
+    }  # fmt: skip
+    # The directory of the socket is all that it has; the agent finds it where it looks by itself.
+    directory = {"name": "kernel-stacks", "mountPath": str(Path(config.Config().kernel_stacks).parent)}
+    assert helper["volumeMounts"] == [directory]
+    assert [each for each in agent["volumeMounts"] if each not in alone["volumeMounts"]] == [
+        {**directory, "readOnly": True}
+    ]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == directory["name"]]
+    assert set(volume) == {"name", "emptyDir"}
 
 
 @pytest.mark.needs("helm", "kubernetes")
