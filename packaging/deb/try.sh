@@ -35,7 +35,8 @@ mkdir "$work/elsewhere"
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --target-directory="$work/elsewhere"
 SOURCE_DATE_EPOCH="$(git log -1 --format=%ct)" sh "$work/elsewhere/packaging/build.sh" "$venv" >/dev/null
 (cd "$work/elsewhere" && sha256sum --check --quiet "$work/sums")
-echo "the same bytes from two directories:" $(cd dist && ls)
+echo "the same bytes from two directories:"
+ls dist
 rm -rf "$work/elsewhere" dist/*.deb
 [ ! -e dist/*.rpm ] || mv dist/*.rpm "$work/rpm/"
 REVISION=2 sh packaging/build.sh "$venv" >/dev/null
