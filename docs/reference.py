@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import click
 
@@ -24,6 +25,8 @@ PROTO = ROOT / "proto/freezeframe/v1"
 CHART = ROOT / "packaging/kubernetes/freezeframe"
 # A comment of the configuration stands above its field.
 _FIELD = re.compile(r"^    (\w+): ")
+# What a page takes beside its two menus.
+_COLUMNS = 80
 
 
 def main(directory: Path) -> None:
@@ -51,9 +54,9 @@ def commands() -> Iterator[str]:
 
 
 def _help(name: str, each: click.Command, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(each, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    context = click.Context(each, info_name=name, parent=parent, terminal_width=_COLUMNS, max_content_width=_COLUMNS)
     yield f"## {context.command_path}\n"
-    yield f"```text\n{each.get_help(context)}\n```\n"
+    yield f"```{{.text .columns}}\n{each.get_help(context)}\n```\n"
     if isinstance(each, click.Group):
         for child in each.list_commands(context):
             yield from _help(child, each.commands[child], context)
@@ -63,25 +66,31 @@ def settings() -> Iterator[str]:
     """Give each key of the agent's configuration with its default and what its comment says."""
     yield "# The agent's configuration\n"
     yield f"`{config.DEFAULT_PATH}`, TOML. `freezeframe-agentd --check-config` prints what is in force.\n"
-    yield from _table(config.Config, "")
+    yield from _table(config.Config, "", "At the top")
 
 
-def _table(kind: type, prefix: str) -> Iterator[str]:
-    yield f"## {f'[{prefix}]' if prefix else 'At the top'}\n"
+def _table(kind: type, name: str, heading: str) -> Iterator[str]:
+    yield f"## {heading}\n"
     yield f"{inspect.getdoc(kind)}\n"
     yield "| key | default | what it is |"
     yield "|---|---|---|"
     comments = _comments(kind)
+    types = get_type_hints(kind)
     tables = []
     for field in dataclasses.fields(kind):
+        path = f"{name}.{field.name}".lstrip(".")
+        # Of a list of tables each is one of its kind.
+        kinds = [each for each in get_args(types[field.name]) if dataclasses.is_dataclass(each)]
         if dataclasses.is_dataclass(field.default):
-            tables.append((field.name, type(field.default)))
+            tables.append((type(field.default), path, f"[{path}]"))
+        elif kinds:
+            tables.append((kinds[0], path, f"[[{path}]]"))
         else:
             default = "" if field.default is dataclasses.MISSING else f"`{config._toml(field.default)}`"
-            yield f"| `{field.name}` | {default} | {comments.get(field.name, '')} |"
+            yield f"| `{field.name}` | {default} | {comments[field.name]} |"
     yield ""
-    for name, table in tables:
-        yield from _table(table, f"{prefix}.{name}".lstrip("."))
+    for table in tables:
+        yield from _table(*table)
 
 
 def _comments(kind: type) -> dict[str, str]:
@@ -92,7 +101,7 @@ def _comments(kind: type) -> dict[str, str]:
             above.append(line.strip("# "))
             continue
         if match := _FIELD.match(line):
-            found[match[1]] = " ".join(above)
+            found[match[1]] = " ".join(above).replace("|", "\\|")
         above = []
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from freezeframe.client.report import page
 from freezeframe.v1 import request_pb2, snapshot_pb2
+from tests.support.browser import chromium
 from tests.support.hostile_page import HOSTILE, hostile
 from tests.support.story import story
 
@@ -19,13 +19,8 @@ pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - where it is installed
-
-    with sync_playwright() as playwright:
-        # Tests run as root, which chromium's sandbox refuses.
-        launched = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 class Opened:

@@ -74,8 +74,11 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 class Groups:
     """Group that may use each socket; empty = the group that the daemon runs as."""
 
+    # list, get, watch, doctor.
     view: str = ""
+    # snap, pin, and the above.
     capture: str = ""
+    # rm, schedules, and the above.
     admin: str = ""
 
 
@@ -83,17 +86,23 @@ class Groups:
 class CaptureLimits:
     """What a capture gets when the client says nothing, and what it can ask for at most."""
 
+    # Between the two looks.
     window_s: float = 1.0
+    # The most that a client gets of it.
     max_window_s: float = 30.0
+    # For all of it; what is not there by then is left out, and said.
     deadline_s: float = 5.0
+    # The most that a client gets of it.
     max_deadline_s: float = 120.0
+    # The longest `snap --profile`.
     max_profile_s: float = 30.0
     # Whether a client may ask that running threads are stopped for microseconds.
     allow_seize: bool = False
     # Captures that wait while one runs; one more is refused.
     queue: int = 8
-    # Captures that may begin at once, and per minute in the long run; joining one that runs is free.
+    # Captures that may begin one right after the other; joining one that runs is free.
     burst: int = 30
+    # Captures that may begin per minute in the long run.
     per_minute: float = 240.0
 
 
@@ -101,7 +110,9 @@ class CaptureLimits:
 class StoreLimits:
     """How much is kept: the oldest unpinned snapshots go first."""
 
+    # Files.
     max_snapshots: int = 200
+    # Of all files together.
     max_bytes: int = 2 * 1024 * 1024 * 1024
 
 
@@ -113,6 +124,7 @@ class Copy:
     to: str = ""
     # Of what speaks like S3, "https://HOST:PORT"; empty = AWS.
     endpoint: str = ""
+    # Of the bucket; empty = as AWS_REGION in the environment says.
     region: str = ""
 
 
@@ -140,6 +152,7 @@ class MetricsEndpoint:
 class Hook:
     """What is told of each snapshot of a schedule or trigger: a command or a web address, never from a client."""
 
+    # What the audit calls it.
     name: str
     # Program and arguments; it gets the event as JSON on standard input.
     command: tuple[str, ...] = ()
@@ -147,6 +160,7 @@ class Hook:
     url: str = ""
     # Names of schedules; empty = all.
     schedules: tuple[str, ...] = ()
+    # It is ended then, and so is all that it started.
     timeout_s: float = 10.0
 
 
@@ -156,10 +170,11 @@ class Remote:
 
     # ADDRESS:PORT, such as "0.0.0.0:7443" or "[::]:7443".
     listen: str = ""
-    # PEM files, made by `freezeframe-agentd certs`: the agent's own certificate and key, and who issues the clients'.
-    # They are read again when they change.
+    # The agent's own, a PEM file made by `freezeframe-agentd certs`; all three are read again when they change.
     certificate: str = ""
+    # Of that certificate.
     key: str = ""
+    # Who issues the clients' certificates.
     client_ca: str = ""
     # Connections in all; a quarter of them for one certificate.
     max_connections: int = 64
@@ -183,9 +198,13 @@ class AuditLog:
 class RoleOverride:
     """A role for the processes that match all of what is given."""
 
+    # Such as "router" or "scheduler".
     role: str
+    # What its title begins with.
     title: str = ""
+    # Its program, by the whole path.
     exe: str = ""
+    # Its systemd unit.
     unit: str = ""
     # A TCP port it listens on.
     port: int = 0
@@ -201,6 +220,7 @@ class Config:
     state_dir: str = "/var/lib/freezeframe"
     # Socket of the helper that opens kernel stacks where it runs and the agent has no CAP_SYS_ADMIN.
     kernel_stacks: str = "/run/freezeframe-kernel-stacks/socket"
+    # debug, info, warning or error.
     log_level: str = "info"
     # Titles or addresses of the clients that matter; empty = the group that owns most of the stuck requests.
     clients: tuple[str, ...] = ()
@@ -211,6 +231,7 @@ class Config:
     recorder: Recorder = Recorder()
     remote: Remote = Remote()
     audit: AuditLog = AuditLog()
+    # Where roles are not found by themselves.
     roles: tuple[RoleOverride, ...] = ()
     # Captures that happen by themselves; `freezeframe schedule add` adds more, kept in the state directory.
     schedules: tuple[Schedule, ...] = ()

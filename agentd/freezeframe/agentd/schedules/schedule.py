@@ -16,6 +16,7 @@ _LONGEST_CRON = 200
 class Schedule:
     """Captures that happen by themselves. Exactly one of `every_s`, `cron` and `when` is set."""
 
+    # What its snapshots are listed under.
     name: str
     # Every so many seconds.
     every_s: float = 0.0
@@ -35,11 +36,15 @@ class Schedule:
     cool_down_s: float = 300.0
     # Unpinned snapshots of this schedule that are kept; 0 = as many as the store takes.
     keep: int = 0
-    # Of each capture.
+    # Between the two looks of each capture.
     window_s: float = 1.0
+    # For all of each capture.
     deadline_s: float = 6.0
+    # Names of collectors: these alone.
     only: tuple[str, ...] = ()
+    # Names of collectors that are left out.
     skip: tuple[str, ...] = ()
+    # Kept with each snapshot.
     note: str = ""
 
 
