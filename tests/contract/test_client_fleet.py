@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from freezeframe.client import spooled
+from freezeframe.client import files, spooled
 from freezeframe.judge import file
 from freezeframe.judge.needed import UNREAD
 from freezeframe.v1 import file_pb2
@@ -69,6 +73,136 @@ def test_show_of_a_fleet_unpacks_no_section_that_no_rule_reads(monkeypatch: pyte
     assert "sockets" in names
     assert not UNREAD & set(names)
     assert unpacked.splitlines()[:2] == shown.splitlines()[:2]
+
+
+# References to a snapshot that the watch itself has, and Python where it counts them.
+_OURS = 3
+
+
+class Watch:
+    """What is read and unpacked of hosts, in this order, and how many of them are in memory when one more is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[str] = []
+        self.unpacked: list[str] = []
+        self.at_once: list[int] = []
+        self._known: list[Any] = []
+        self._sections, self._unpack = spooled.Host.sections, file._unpack
+        self._whole = spooled.Host.read
+        # A bound method would not be given the host.
+        monkeypatch.setattr(spooled.Host, "sections", lambda host: self._take(host))  # noqa: PLW0108
+        monkeypatch.setattr(spooled.Host, "read", lambda *given: self._host(*given))  # noqa: PLW0108
+        monkeypatch.setattr(file, "_unpack", self._section)
+
+    def _take(self, host: spooled.Host) -> bytes:
+        self.read.append(host.part.meta.host)
+        return self._sections(host)
+
+    def _host(self, *given: Any) -> Any:
+        snapshot = self._whole(*given)
+        # Who else has it: messages take no weak references.
+        held = sum(sys.getrefcount(known) > _OURS for known in self._known)
+        self.at_once.append(held + 1)
+        self._known.append(snapshot)
+        return snapshot
+
+    def _section(self, section: file_pb2.Section, *rest: Any) -> Any:
+        self.unpacked.append(section.name)
+        return self._unpack(section, *rest)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+def test_of_a_host_that_is_named_nothing_is_read_but_what_is_shown(watch: Watch) -> None:
+    done = run("show", "a.ffz", "sockets", "python", "--host", "decode")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (watch.read, watch.unpacked) == (["decode"], ["sockets", "python_threads", "ranks"])
+    assert done.stdout.startswith("Sockets\n")
+    assert "\nHosts\n" not in done.stdout
+
+
+def test_the_verdict_of_a_host_that_is_named_is_its_own(watch: Watch) -> None:
+    shown = run("show", "a.ffz", "--host", "decode").stdout
+    assert (watch.read, watch.unpacked) == (["decode"], ["findings", "hops"])
+    assert shown.startswith("IDLE ")
+    assert json.loads(run("show", "a.ffz", "--host", "decode", "--output", "json").stdout)["meta"]["host"] == "decode"
+
+
+def test_a_host_that_is_not_there_is_said_with_those_that_are() -> None:
+    for command in (("show", "a.ffz"), ("report", "a.ffz"), ("export", "a.ffz", "--to", "folded")):
+        done = run(*command, "--host", "gpu-09")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr == (
+            "Error: opening a.ffz: it has no host 'gpu-09'\n"
+            "Hint: it has clients, routers, prefill, decode: freezeframe show FILE\n"
+        )
+
+
+def test_sections_of_a_fleet_are_read_once_to_judge_and_once_to_be_shown(watch: Watch) -> None:
+    assert run("show", "a.ffz", "processes").exit_code == 0
+    assert watch.read == [*HOSTS, *HOSTS]
+    assert watch.unpacked[-4:] == ["processes"] * 4
+    assert max(watch.at_once) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "times"),
+    [
+        (("show", "a.ffz", "all"), 2),
+        (("show", "a.ffz", "--output", "json"), 2),
+        (("show", "a.ffz"), 1),
+        (("where", "eval-19-50", "a.ffz"), 1),
+        (("where", "eval-19-50", "a.ffz", "--output", "json"), 2),
+        (("export", "a.ffz", "--to", "perfetto", "-o", "out"), 1),
+        (("export", "a.ffz", "--to", "otlp", "-o", "out"), 2),
+    ],
+)
+def test_hosts_are_read_one_after_the_other_and_not_kept(watch: Watch, command: tuple[str, ...], times: int) -> None:
+    assert run(*command).exit_code == 0
+    assert watch.read == [*HOSTS] * times
+    # The one before ends when its place is taken.
+    assert max(watch.at_once) <= 2
+
+
+def test_diff_reads_a_pair_after_the_other(watch: Watch) -> None:
+    assert run("diff", "a.ffz", "a.ffz", "--output", "json").exit_code == 0
+    assert watch.read == [name for name in HOSTS for _ in range(2)]
+    assert max(watch.at_once) <= 4
+    assert run("diff", "a.ffz", "a.ffz", "--host", "decode").exit_code == 0
+    assert watch.read[8:] == ["decode"] * 2
+
+
+@pytest.mark.parametrize("command", [("report", "a.ffz"), ("export", "a.ffz", "--to", "pprof", "-o", "out")])
+def test_what_takes_all_hosts_at_once_is_refused_of_too_many(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(files, "MOST_AT_ONCE_BYTES", 10_000)
+    done = run(*command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch(
+        r"Error: (re|ex)porting a.ffz: it takes all 4 hosts in memory at once, and their records are \d MB, more than "
+        r"0 MB\nHint: choose one with --host NAME: clients, routers, prefill, decode\n",
+        done.stderr,
+    )
+    assert run(*command, "--host", "routers").exit_code == 0
+
+
+def test_a_report_of_one_host_has_the_verdict_over_all_too() -> None:
+    text = run("report", "a.ffz", "--host", "decode").stdout
+    assert text.index(" on routers") < text.index("IDLE")
+
+
+def test_a_file_from_a_pipe_is_shown_as_one_that_lies_there() -> None:
+    os.mkfifo("pipe")
+    data = Path("a.ffz").read_bytes()
+    writer = threading.Thread(target=Path("pipe").write_bytes, args=(data,))
+    writer.start()
+    shown = run("show", "pipe", "hops")
+    writer.join()
+    assert shown.stdout.replace("pipe", "a.ffz") == run("show", "a.ffz", "hops").stdout
 
 
 def test_show_of_sections_says_whose_they_are() -> None:

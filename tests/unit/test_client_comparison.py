@@ -66,7 +66,7 @@ def test_brief_is_five_lines() -> None:
 
 
 def test_json_has_names_and_shapes_that_scripts_rely_on() -> None:
-    shown = json.loads("".join(comparison.to_json([mixed()])))
+    shown = json.loads("".join(comparison.to_json([mixed()], many=False)))
     assert set(shown) == {
         "headline", "host", "before", "after", "elapsed_ms", "still", "nothing_moved", "verdict_changed", "remarks",
         "unseen", "request_counts", "requests", "process_counts", "processes", "stack_counts", "stacks",
@@ -83,7 +83,7 @@ def test_json_has_names_and_shapes_that_scripts_rely_on() -> None:
 def test_json_of_several_hosts_is_an_array_and_odd_numbers_are_words() -> None:
     first, second = moment(), moment(41)
     second.metrics[0].value = float("nan")
-    shown = json.loads("".join(comparison.to_json([held(first, second), held(first, second)])))
+    shown = json.loads("".join(comparison.to_json([held(first, second), held(first, second)], many=True)))
     assert [each["metrics"][0]["after"] for each in shown] == ["NaN", "NaN"]
 
 
@@ -98,7 +98,7 @@ def test_nothing_of_a_target_reaches_the_screen_as_it_is() -> None:
         text.render(comparison.page(c), Style()),
         markdown.render(comparison.page(c)),
         comparison.brief(c),
-        "".join(comparison.to_json([c])),
+        "".join(comparison.to_json([c], many=False)),
     ):
         assert "\x1b" not in shown
         assert "\u202e" not in shown

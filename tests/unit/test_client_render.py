@@ -38,6 +38,20 @@ def test_every_section() -> None:
     assert_golden(text.render(sections.build(story(), names, None, why=False), Style()), "render/sections.txt")
 
 
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_reads_nothing_of_a_snapshot_but_what_it_says_it_reads(name: str) -> None:
+    whole, part = story(), snapshot_pb2.Snapshot()
+    for field, _ in whole.ListFields():
+        if field.name in {"meta", "outcomes", *sections.read_by((name,))}:
+            kept = snapshot_pb2.Snapshot()
+            kept.CopyFrom(whole)
+            for other, _ in whole.ListFields():
+                if other.name != field.name:
+                    kept.ClearField(other.name)  # type: ignore[arg-type]
+            part.MergeFrom(kept)
+    assert sections.build(part, (name,), None, why=False) == sections.build(whole, (name,), None, why=False)
+
+
 def test_a_contained_process_has_both_pids_and_how_it_was_launched() -> None:
     snapshot = snapshot_pb2.Snapshot()
     snapshot.processes.add(

@@ -54,7 +54,7 @@ def snapshot(**meta: str) -> snapshot_pb2.Snapshot:
 
 @pytest.fixture(scope="module")
 def one_host() -> Iterator[Any]:
-    with support.TraceProcessor(perfetto.render([snapshot()])) as processor:
+    with support.TraceProcessor(b"".join(perfetto.render([snapshot()]))) as processor:
         yield processor
 
 
@@ -151,7 +151,7 @@ def test_the_verdict_stands_on_a_track_of_its_own(one_host: Any) -> None:
 def test_hosts_with_the_same_pids_stay_apart_and_one_look_takes_the_whole_capture() -> None:
     other = snapshot(host="gpu-08", snapshot_id="gpu-08-1")
     other.meta.window_ms = 0
-    with support.TraceProcessor(perfetto.render([snapshot(), other])) as processor:
+    with support.TraceProcessor(b"".join(perfetto.render([snapshot(), other]))) as processor:
         assert processor.query("SELECT name, value FROM stats WHERE value > 0 AND severity != 'info'") == []
         assert processor.query(
             "SELECT name, count(*) AS n, max(dur) AS dur FROM slice WHERE name GLOB 'look*' GROUP BY name"
@@ -163,15 +163,15 @@ def test_hosts_with_the_same_pids_stay_apart_and_one_look_takes_the_whole_captur
 
 
 def test_packets_written_by_the_thousand_are_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = perfetto.render([snapshot(), snapshot(host="gpu-08")])
+    whole = b"".join(perfetto.render([snapshot(), snapshot(host="gpu-08")]))
     for at_once in (1, 7):
         monkeypatch.setattr(perfetto, "_AT_ONCE", at_once)
-        assert perfetto.render([snapshot(), snapshot(host="gpu-08")]) == whole
+        assert b"".join(perfetto.render([snapshot(), snapshot(host="gpu-08")])) == whole
 
 
 def test_hostile_text_is_escaped() -> None:
     hostile = snapshot()
     hostile.processes[0].title = "a\x1b[2J\nb"
-    data = perfetto.render([hostile])
+    data = b"".join(perfetto.render([hostile]))
     assert b"a\\x1b[2J\\x0ab" in data
     assert b"\x1b[2J" not in data

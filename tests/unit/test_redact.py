@@ -72,7 +72,7 @@ def test_no_form_of_a_report_holds_a_planted_secret(form: str, place: str) -> No
             members = {entry.name: archive.extractfile(entry).read() for entry in archive}
         assert len(members) == 6
         for name, data in members.items():
-            text = data if not name.endswith(".ffz") else "\n".join(_texts(*files.parse(data, "it").snapshots)).encode()
+            text = data if not name.endswith(".ffz") else "\n".join(_texts(*files.parse(data, "it").each())).encode()
             assert found(kind, text.decode()) == [], (kind, name)
 
 

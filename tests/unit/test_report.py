@@ -221,7 +221,9 @@ def test_a_damaged_file_is_reported_as_far_as_it_is_whole(tmp_path: Path) -> Non
     whole = Path(_saved(tmp_path, story())).read_bytes()
     cut = tmp_path / "cut.ffz"
     cut.write_bytes(whole[:-200])
-    assert files.load(str(cut)).lost
+    opened = files.load(str(cut))
+    assert list(opened.each())
+    assert opened.lost
     done = _run(str(cut))
     assert done.exit_code == 5
     assert "what is reported is what is whole of it" in done.stderr
@@ -251,7 +253,7 @@ def test_a_bundle_holds_the_redacted_snapshot_and_the_digest_of_each_file(tmp_pa
     assert (
         json.loads(members[f"{root}/stacks.speedscope.json"])["profiles"][0]["name"] == "python harness.py (pid 4242)"
     )
-    (snapshot,) = files.parse(members[f"{root}/snapshot.ffz"], "it").snapshots
+    (snapshot,) = files.parse(members[f"{root}/snapshot.ffz"], "it").each()
     assert re.fullmatch(r"SECRET-\w{10}", snapshot.processes[2].argv[3])
     assert json.loads(members[f"{root}/snapshot.json"])["meta"]["host"] == "gpu-07"
     for data in (*members.values(), str(snapshot).encode()):

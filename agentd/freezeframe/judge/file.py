@@ -47,6 +47,9 @@ MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
 # Records of one section: an empty one takes 2 bytes here and hundreds in memory.
 MAX_ITEMS = 500_000
 
+# Said of a file that is longer than its manifest tells.
+BEHIND = "what comes after the end belongs to no section and was left out"
+
 _HEAD = struct.Struct("<8sII32s")
 HEAD_BYTES = _HEAD.size
 
@@ -216,7 +219,7 @@ def read(data: bytes) -> Contents:
         lost += damaged
         offset = end
     if len(data) > offset:
-        lost.append("what comes after the end belongs to no section and was left out")
+        lost.append(BEHIND)
     return Contents(manifest=manifest, hosts=tuple(hosts), lost=tuple(lost))
 
 

@@ -11,6 +11,7 @@ positions than in the host's own snapshot; `Needed.positions` leads back.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ _UNREAD_OF_TASKS: tuple[Any, ...] = (
     "frames", "frames_after", "coroutine", "loop", "awaits", "awaits_address", "awaits_state", "awaited_by",
     "engine_request_id", "first_seen_age_ms",
 )  # fmt: skip
+# "sockets[12]", at the beginning of a reference.
+_POSITION = re.compile(r"(?<!\S)(\w+)\[(\d+)\]")
 # Stands for each thread of which nothing but its being there counts.
 _SOME_THREAD = Thread()
 
@@ -51,6 +54,14 @@ class Needed:
     snapshot: Snapshot
     # Kind of record -> position in the host's own snapshot of each that is here; of other kinds all are.
     positions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def own(self, references: str) -> str:
+        """References into this snapshot as references into the host's own."""
+        return _POSITION.sub(self._moved, references)
+
+    def _moved(self, found: re.Match[str]) -> str:
+        positions = self.positions.get(found[1])
+        return found[0] if positions is None else f"{found[1]}[{positions[int(found[2])]}]"
 
 
 def needed(message: snapshot_pb2.Snapshot) -> Needed:

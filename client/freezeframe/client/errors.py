@@ -8,6 +8,8 @@ ClientError
 ├── ExportExtraMissingError 2  the packages of an export are not installed
 ├── RedactMapError          2  a map of a redaction that cannot be read
 ├── NotComparableError      2  two snapshots that have nothing in common
+├── UnknownHostError        2  a host that is not in the file
+├── TooManyHostsError       2  a file of more hosts than the command can take
 ├── AgentError              3  no answer from an agent
 │   ├── AgentNotThereError        nothing listens
 │   ├── NoRouteError              the host is not reached at all
@@ -92,6 +94,18 @@ class RedactMapError(ClientError):
 
 class NotComparableError(ClientError):
     """Two snapshots that have nothing in common."""
+
+    exit_code = 2
+
+
+class UnknownHostError(ClientError):
+    """A host that is not in the file."""
+
+    exit_code = 2
+
+
+class TooManyHostsError(ClientError):
+    """A file of more hosts than the command can take."""
 
     exit_code = 2
 

@@ -3,94 +3,176 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from freezeframe.client.errors import DamagedFileError, NewerFormatError, NotASnapshotError, SaveError
+from freezeframe.client import spooled
+from freezeframe.client.errors import (
+    DamagedFileError,
+    NewerFormatError,
+    NotASnapshotError,
+    SaveError,
+    TooManyHostsError,
+    UnknownHostError,
+)
 from freezeframe.judge import SCHEMA, file
+from freezeframe.judge.fleet import distinct_names
+from freezeframe.judge.needed import Needed
 from freezeframe.v1 import meta_pb2, snapshot_pb2
 
+# Unpacked records of several hosts that may be in memory at once: as messages they take four times as much.
+MOST_AT_ONCE_BYTES = 64_000_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MANY = 1000
+# Hosts that a sentence names.
+_NAMED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What a file holds."""
+    """What a file holds. Its hosts are read when they are asked for, one after the other, and none is kept."""
 
-    # One per host.
-    snapshots: tuple[snapshot_pb2.Snapshot, ...]
-    # What is lost of a damaged file, a sentence each.
-    lost: tuple[str, ...]
+    name: str
+    # What its head says: of several hosts the verdict over all, too, and which of them brought nothing.
+    manifest: file.Manifest
+    hosts: Sequence[spooled.Host]
     # What a newer writer may have said that this version cannot show; empty when nothing.
-    newer: str
-    # Names of the sections that are lost, one set per snapshot.
-    lost_sections: tuple[frozenset[str], ...] = ()
-    # What its head says beside: of several hosts the verdict over all, and which of them brought nothing.
-    manifest: file.Manifest = dataclasses.field(default_factory=file.Manifest)
+    newer: str = ""
+    # What is lost of a damaged file, a sentence each; of a host it is known once that was read.
+    lost: list[str] = field(default_factory=list)
 
     @property
     def is_fleet(self) -> bool:
         """Whether several hosts were captured together."""
-        return bool(self.manifest.missing) or (len(self.snapshots) > 1 and self.manifest.HasField("verdict"))
+        return bool(self.manifest.missing) or (len(self.hosts) > 1 and self.manifest.HasField("verdict"))
+
+    @property
+    def lights(self) -> tuple[snapshot_pb2.Snapshot, ...]:
+        """Meta, outcomes and verdict of each host: what the head says."""
+        return tuple(host.light for host in self.hosts)
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts by the names that references have; all are different."""
+        return distinct_names([host.part.meta.host for host in self.hosts])
+
+    def read(self, host: spooled.Host, only: Collection[str] | None = None) -> snapshot_pb2.Snapshot:
+        """Unpack a host: the sections called as in `only`, or all. Raises NotASnapshotError."""
+        passed = () if only is None else {section.name for section in host.part.sections}.difference(only)
+        try:
+            return host.read(self.lost, passed)
+        except OSError as error:
+            raise _unreadable(self.name, error) from error
+
+    def each(self, only: Collection[str] | None = None) -> Iterator[snapshot_pb2.Snapshot]:
+        """Unpack one host after the other, as `read` does."""
+        return (self.read(host, only) for host in self.hosts)
+
+    def needed(self) -> Iterator[Needed]:
+        """What is judged of each host, one after the other. Raises NotASnapshotError."""
+        try:
+            yield from spooled.needed_of(self.hosts, self.lost)
+        except OSError as error:
+            raise _unreadable(self.name, error) from error
+
+    def all_at_once(self, what: str) -> tuple[snapshot_pb2.Snapshot, ...]:
+        """Unpack all hosts. Raises TooManyHostsError where they are too many to be in memory for `what`."""
+        unpacked = sum(section.bytes for host in self.hosts for section in host.part.sections)
+        if len(self.hosts) > 1 and unpacked > MOST_AT_ONCE_BYTES:
+            raise TooManyHostsError(
+                f"{what} {self.name}: it takes all {len(self.hosts)} hosts in memory at once, and their records are "
+                f"{unpacked / 1e6:,.0f} MB, more than {MOST_AT_ONCE_BYTES / 1e6:.0f} MB",
+                f"choose one with --host NAME: {self._some_names()}",
+            )
+        return tuple(self.each())
+
+    def of_host(self, name: str) -> Opened:
+        """This one host of it, as a file of its own would say it. Raises UnknownHostError."""
+        names = self.names
+        if name not in names:
+            raise UnknownHostError(
+                f"opening {self.name}: it has no host {name!r}", f"it has {self._some_names()}: freezeframe show FILE"
+            )
+        host = self.hosts[names.index(name)]
+        verdict = host.part.verdict if host.part.HasField("verdict") else None
+        manifest = file.Manifest(writer=self.manifest.writer, hosts=[host.part], verdict=verdict)
+        return replace(self, manifest=manifest, hosts=(host,), newer=newer(self.name, [host.part.meta]), lost=[])
+
+    def _some_names(self) -> str:
+        names = self.names
+        more = len(names) - _NAMED
+        return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def load(path: str) -> Opened:
-    """Open the file at `path`. Raises FileError."""
+def load(path: str, host: str | None = None) -> Opened:
+    """Open the file at `path`, or what it has of one `host`. Raises FileError, UnknownHostError."""
     try:
         with open(path, "rb") as source:
-            data = _read(source)
+            data, whole = _read(source)
+        opened = _opened(data, path, data if whole else path)
     except OSError as error:
-        raise NotASnapshotError(
-            f"opening {path}: {error.strerror}", "give the path of a file that snap wrote and that you may read"
-        ) from error
-    return parse(data, path)
+        raise _unreadable(path, error) from error
+    return opened if host is None else opened.of_host(host)
 
 
-def _read(source: BinaryIO) -> bytes:
-    """Read what belongs to the snapshot and one byte more, whatever comes behind it."""
+def _unreadable(path: str, error: OSError) -> NotASnapshotError:
+    return NotASnapshotError(
+        f"opening {path}: {error.strerror}", "give the path of a file that snap wrote and that you may read"
+    )
+
+
+def _read(source: BinaryIO) -> tuple[bytes, bool]:
+    """Read what belongs to the snapshot and one byte more, whatever comes behind it.
+
+    Of several hosts in a file that can be read again the head alone is; then the second value is False.
+    """
     data = source.read(file.HEAD_BYTES)
     # `parse` says what is wrong.
     with contextlib.suppress(file.FileFormatError):
         data += source.read(file.manifest_end(data) - len(data))
-        size = file.whole_size(file.read_manifest(data), len(data))
+        manifest = file.read_manifest(data)
+        if len(manifest.hosts) > 1 and source.seekable():
+            return data, False
+        size = file.whole_size(manifest, len(data))
         data += source.read(min(size, file.MAX_UNPACKED_BYTES) - len(data) + 1)
-    return data
+    return data, True
 
 
 def parse(data: bytes, name: str) -> Opened:
-    """Unpack the bytes of a file called `name`. Raises FileError when nothing of them can be shown."""
+    """Open the bytes of a file called `name`. Raises FileError when nothing of them can be shown."""
+    return _opened(data, name, data)
+
+
+def _opened(head: bytes, name: str, source: str | bytes) -> Opened:
+    """Open a file of which `head` has the beginning at least."""
     try:
-        contents = file.read(data)
+        manifest = file.read_manifest(head)
     except file.NotASnapshotError as error:
         raise NotASnapshotError(f"opening {name}: {error.detail}", error.hint) from error
     except file.TooNewError as error:
         raise NewerFormatError(f"opening {name}: {error.detail}", error.hint) from error
     except file.FileFormatError as error:
         raise DamagedFileError(f"opening {name}: {error.detail}", error.hint) from error
-    if not contents.hosts:
+    if not manifest.hosts:
         raise DamagedFileError(f"opening {name}: there is no host in it")
-    lost = tuple(
-        frozenset(section.name for section in part.sections if section.items and not _has(snapshot, section.name))
-        for part, snapshot in zip(contents.manifest.hosts, contents.hosts, strict=True)
-    )
+    begin = file.manifest_end(head)
+    size = len(source) if isinstance(source, bytes) else os.stat(source).st_size
     return Opened(
-        snapshots=contents.hosts,
-        lost=contents.lost,
-        newer=newer(name, contents.hosts),
-        lost_sections=lost,
-        manifest=contents.manifest,
+        name=name,
+        manifest=manifest,
+        hosts=spooled.hosts_of(manifest, source, begin),
+        newer=newer(name, [part.meta for part in manifest.hosts]),
+        lost=[file.BEHIND] if size > file.whole_size(manifest, begin) else [],
     )
 
 
-def newer(name: str, snapshots: Iterable[snapshot_pb2.Snapshot]) -> str:
+def newer(name: str, metas: Iterable[meta_pb2.Meta]) -> str:
     """Say what a newer writer may have said that this version cannot show; empty when nothing."""
-    schema = max(snapshot.meta.schema for snapshot in snapshots)
+    schema = max(meta.schema for meta in metas)
     if schema <= SCHEMA:
         return ""
     return (
@@ -99,8 +181,10 @@ def newer(name: str, snapshots: Iterable[snapshot_pb2.Snapshot]) -> str:
     )
 
 
-def _has(snapshot: snapshot_pb2.Snapshot, name: str) -> bool:
-    return any(field.name == name for field, _ in snapshot.ListFields())
+def lost_sections(host: spooled.Host, snapshot: snapshot_pb2.Snapshot) -> frozenset[str]:
+    """Names of the sections of a host that its unpacked snapshot lacks."""
+    there = {described.name for described, _ in snapshot.ListFields()}
+    return frozenset(section.name for section in host.part.sections if section.items and section.name not in there)
 
 
 def default_name(meta: meta_pb2.Meta) -> str:

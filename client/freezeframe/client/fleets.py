@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from freezeframe.client import spooled
-from freezeframe.client.files import Opened, newer
+from freezeframe.client.errors import FileError
+from freezeframe.client.files import Opened
 from freezeframe.judge import wire
-from freezeframe.judge.file import FileFormatError
-from freezeframe.judge.fleet import Fleet, conclude_fleet, distinct_names
+from freezeframe.judge.fleet import Fleet, conclude_fleet
 from freezeframe.judge.model import Hop, Meta, Outcome, Snapshot
-from freezeframe.judge.needed import Needed, needed
+from freezeframe.judge.needed import Needed
 from freezeframe.v1 import file_pb2, snapshot_pb2, verdict_pb2
 
 # Hosts that a page names.
 _NAMED = 6
+# Sections that references have led to.
+_KEPT = 8
 
 
 def judged(
@@ -38,6 +40,8 @@ def judged(
             [part.ahead_ms if part.HasField("ahead_ms") else None for part in parts],
             positions,
         )
+    except FileError:
+        raise
     except Exception:  # noqa: BLE001 - a file can come from anybody, and what it says of each host is shown all the same
         return None
 
@@ -46,18 +50,28 @@ def judge(opened: Opened) -> Fleet | None:
     """Judge the hosts of a file together; None where they were not captured together, or cannot be judged here."""
     if not opened.is_fleet:
         return None
-    return judged(map(needed, opened.snapshots), opened.manifest.hosts, opened.manifest.missing)
+    return judged(opened.needed(), opened.manifest.hosts, opened.manifest.missing)
 
 
-def joined(fleet: Fleet) -> snapshot_pb2.Snapshot:
-    """All hosts as one snapshot; its pids are distinct (`judge.correlate.joined`)."""
-    return cast("snapshot_pb2.Snapshot", wire.to_message(fleet.snapshot))
+def joined(fleet: Fleet, kinds: Collection[str]) -> snapshot_pb2.Snapshot:
+    """Records of these `kinds` of all hosts as one snapshot; its pids are distinct (`judge.correlate.joined`)."""
+    values: dict[str, Any] = {kind: getattr(fleet.snapshot, kind) for kind in kinds}
+    return cast("snapshot_pb2.Snapshot", wire.to_message(Snapshot(**values)))
 
 
-def by_name(opened: Opened) -> dict[str, snapshot_pb2.Snapshot]:
-    """The hosts of a file by the names that references have."""
-    names = distinct_names([snapshot.meta.host for snapshot in opened.snapshots])
-    return dict(zip(names, opened.snapshots, strict=True))
+def records_of(opened: Opened) -> Callable[[str, str], snapshot_pb2.Snapshot | None]:
+    """Lead references to the hosts of a file: name of a host, section -> its snapshot with that section alone.
+
+    What comes one after the other mostly leads to the same few.
+    """
+    hosts = dict(zip(opened.names, opened.hosts, strict=True))
+
+    @functools.lru_cache(maxsize=_KEPT)
+    def find(name: str, section: str) -> snapshot_pb2.Snapshot | None:
+        host = hosts.get(name)
+        return None if host is None else opened.read(host, {section})
+
+    return find
 
 
 def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot | None:
@@ -72,28 +86,9 @@ def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot
     if nameless:
         missing = [file_pb2.Missing(host=f"missing-{number}", error="nothing came") for number in range(len(missing))]
     kept = manifest.verdict if manifest.HasField("verdict") and not nameless else None
+    fleet = judged(opened.needed(), manifest.hosts, missing)
     # Of what is not whole nothing new is said.
-    fleet = None if opened.lost and kept is not None else judged(map(needed, opened.snapshots), manifest.hosts, missing)
-    return page_of(fleet, opened.snapshots, missing, kept)
-
-
-def light_page(path: str) -> tuple[Opened, snapshot_pb2.Snapshot] | None:
-    """Meta, outcomes and verdict of the hosts of a file, and what they say together: enough for a verdict.
-
-    None where they were not captured together, or the head cannot be read.
-    """
-    lost: list[str] = []
-    try:
-        manifest, hosts = spooled.open_head(path)
-        if len(hosts) < 2 or not manifest.HasField("verdict"):  # noqa: PLR2004
-            return None
-        fleet = judged(spooled.needed_of(hosts, lost), manifest.hosts, manifest.missing)
-    except (OSError, FileFormatError):
-        return None
-    snapshots = tuple(host.light for host in hosts)
-    # Of what is not whole nothing new is said.
-    page = page_of(None if lost else fleet, snapshots, manifest.missing, manifest.verdict)
-    return Opened(snapshots=snapshots, lost=tuple(lost), newer=newer(path, snapshots), manifest=manifest), page
+    return page_of(None if opened.lost and kept is not None else fleet, opened.lights, missing, kept)
 
 
 def page_of(

@@ -135,22 +135,21 @@ class _Tools:
             raise ToolError(f"no section {', '.join(unknown)}: there are {', '.join(SECTIONS)}")
         opened = self._open(snapshot)
         path = snapshot if _is_file(snapshot) else None
-        share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(opened.snapshots)
+        share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(opened.hosts)
         pages = []
         together = fleets.together(opened)
         if together is not None:
             own = tuple(name for name in names if name in {"verdict", "findings", "hops"}) or ("verdict",)
             pages.append(markdown.render(sections.build(together, own, path, why=False), share))
-        for each in opened.snapshots:
+        for each in opened.each(None if why else sections.read_by(names)):
             told = explanation(each) if why and "verdict" in names else None
             pages.append(markdown.render(sections.build(each, names, path, why=why, explanation=told), share))
         return "\n".join((*pages, *opened.lost, *((opened.newer,) if opened.newer else ())))
 
     def _diff(self, first: str, second: str, budget: int) -> str:
-        named = [(name, self._open(name)) for name in (first, second)]
-        both = compared.of(*named)
-        share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(both.comparisons)
-        pages = [markdown.render(comparison.page(each), share) for each in both.comparisons]
+        both = compared.of(self._open(first), self._open(second))
+        share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(both.pairs)
+        pages = [markdown.render(comparison.page(each), share) for each in both.comparisons()]
         return "\n".join((*pages, *both.sentences))
 
     def _snap(self, window_s: float, client: str, note: str, budget: int) -> str:
@@ -169,9 +168,9 @@ class _Tools:
         done = received.done
         opened = files.parse(received.data, done.snapshot_id or "the snapshot")
         # What no agent keeps could not be shown again.
-        path = None if done.kept and not reached.private else files.save(received.data, opened.snapshots[0].meta, None)
+        path = None if done.kept and not reached.private else files.save(received.data, opened.hosts[0].part.meta, None)
         where = f"Snapshot: {path or done.snapshot_id}"
-        return f"{markdown.render(sections.build(opened.snapshots[0], ('verdict',), path, why=False), tokens)}\n{where}"
+        return f"{markdown.render(sections.build(next(opened.each()), ('verdict',), path, why=False), tokens)}\n{where}"
 
     def _open(self, snapshot: str) -> files.Opened:
         if _is_file(snapshot):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from freezeframe.judge import file
@@ -16,7 +16,8 @@ class Host:
     """One host, and where its sections are."""
 
     part: file_pb2.HostPart
-    path: str
+    # Path of the file, or the bytes of it.
+    source: str | bytes
     # In the file, bytes.
     begin: int
 
@@ -33,6 +34,32 @@ class Host:
             snapshot.verdict.CopyFrom(self.part.verdict)
         return snapshot
 
+    def sections(self) -> bytes:
+        """Its sections as they are. Raises OSError."""
+        if isinstance(self.source, bytes):
+            return self.source[self.begin : self.begin + self.size]
+        with open(self.source, "rb") as source:
+            source.seek(self.begin)
+            return source.read(self.size)
+
+    def read(self, lost: list[str], without: Collection[str] = ()) -> snapshot_pb2.Snapshot:
+        """Unpack it, but for the sections called as in `without`. Raises OSError.
+
+        What is damaged of all of them is added to `lost`, a sentence each, unless it is there.
+        """
+        snapshot, damaged = file.read_host(self.part, self.sections(), without)
+        lost += (sentence for sentence in damaged if sentence not in lost)
+        return snapshot
+
+
+def hosts_of(manifest: file_pb2.Manifest, source: str | bytes, begin: int) -> list[Host]:
+    """The hosts of a file whose head ends at `begin`."""
+    hosts = []
+    for part in manifest.hosts:
+        hosts.append(Host(part=part, source=source, begin=begin))
+        begin += hosts[-1].size
+    return hosts
+
 
 def open_head(path: str) -> tuple[file_pb2.Manifest, list[Host]]:
     """Read the head of a file alone. Raises OSError and FileFormatError."""
@@ -41,24 +68,16 @@ def open_head(path: str) -> tuple[file_pb2.Manifest, list[Host]]:
         begin = file.manifest_end(head)
         head += source.read(begin - len(head))
     manifest = file.read_manifest(head)
-    hosts = []
-    for part in manifest.hosts:
-        hosts.append(Host(part=part, path=path, begin=begin))
-        begin += hosts[-1].size
-    return manifest, hosts
+    return manifest, hosts_of(manifest, path, begin)
 
 
 def needed_of(hosts: Iterable[Host], lost: list[str]) -> Iterator[Needed]:
     """What is judged of each; nothing of what cannot be read here, as of a newer agent.
 
-    What is damaged is added to `lost`, a sentence each. Raises OSError.
+    What is damaged is added to `lost`, as `Host.read` does. Raises OSError.
     """
     for host in hosts:
-        with open(host.path, "rb") as source:
-            source.seek(host.begin)
-            sections = source.read(host.size)
-        snapshot, damaged = file.read_host(host.part, sections, UNREAD)
-        lost += damaged
+        snapshot = host.read(lost, UNREAD)
         try:
             found = needed(snapshot)
         except Exception:  # noqa: BLE001 - the other hosts are judged all the same

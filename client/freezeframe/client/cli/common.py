@@ -88,6 +88,11 @@ def budget_option(function: F) -> F:
     )(function)
 
 
+def of_host_option(function: F) -> F:
+    """Add --host NAME."""
+    return click.option("--host", metavar="NAME", help="Of a file of several hosts, this one alone.")(function)
+
+
 def check_budget(settings: Settings, budget: int | None) -> None:
     """Refuse a budget for what is never cut. Raises UsageError."""
     if budget is not None and settings.output not in {"text", "markdown"}:

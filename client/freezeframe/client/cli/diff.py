@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import click
 
-from freezeframe.client.cli.common import budget_option, check_budget, with_settings
+from freezeframe.client.cli.common import budget_option, check_budget, of_host_option, with_settings
 from freezeframe.client.settings import Settings, complain, emit
 
 
 @click.command("diff")
 @click.argument("first", type=click.Path(readable=False), metavar="A")
 @click.argument("second", type=click.Path(readable=False), metavar="B")
+@of_host_option
 @budget_option
 @with_settings
-def command(settings: Settings, first: str, second: str, budget: int | None) -> None:
+def command(settings: Settings, first: str, second: str, host: str | None, budget: int | None) -> None:
     """Compare two snapshot files of one host: requests, processes, stacks, numbers, connections, verdict.
 
     They are compared in the order of their time. What one of them did not look at is never called gone.
@@ -23,19 +26,21 @@ def command(settings: Settings, first: str, second: str, budget: int | None) -> 
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.render import comparison, markdown, text  # noqa: PLC0415
 
-    both = compared.load(first, second)
-    share = budget // len(both.comparisons) if budget is not None else None
-    pages = [comparison.page(each) for each in both.comparisons]
-    if both.together:
-        pages.insert(0, comparison.together(*both.together))
+    both = compared.load(first, second, host)
+    each = both.comparisons()
+    share = budget // len(both.pairs) if budget is not None else None
     if settings.output == "json":
-        emit(comparison.to_json(both.comparisons), utf8=True)
-    elif settings.output == "markdown":
-        emit((markdown.render(page, share) for page in pages), utf8=True)
+        emit(comparison.to_json(each, many=len(both.pairs) > 1), utf8=True)
     elif settings.output == "brief":
-        emit(comparison.brief(each, ascii_only=settings.style().ascii) for each in both.comparisons)
+        emit(comparison.brief(one, ascii_only=settings.style().ascii) for one in each)
     else:
-        emit(text.render(page, settings.style(), share) for page in pages)
+        together = both.together()
+        head = (comparison.together(*together),) if together else ()
+        pages = itertools.chain(head, map(comparison.page, each))
+        if settings.output == "markdown":
+            emit((markdown.render(page, share) for page in pages), utf8=True)
+        else:
+            emit(text.render(page, settings.style(), share) for page in pages)
     for sentence in both.sentences:
         complain(sentence)
     if both.damaged:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import chain
 
 import click
 
-from freezeframe.client.cli.common import OutFile, keep_input, with_settings
+from freezeframe.client.cli.common import OutFile, keep_input, of_host_option, with_settings
 from freezeframe.client.settings import Settings, complain
 
 if typing.TYPE_CHECKING:
     from freezeframe.client import files
-    from freezeframe.v1 import snapshot_pb2
 
 # Forms of stacks: of a profile, or of one instant.
 STACKS = ("speedscope", "folded", "pprof")
@@ -31,8 +31,9 @@ _BINARY = ("pprof", "perfetto")
     help="Of stacks: the profile, or all threads and tasks.  [default: the profile where there is one]",
 )
 @click.option("-o", "--out", "out", type=OutFile(), metavar="OUT", help="Save there.  [default: stdout]")
+@of_host_option
 @with_settings
-def command(settings: Settings, file: str, form: str, subject: str | None, out: str | None) -> None:
+def command(settings: Settings, file: str, form: str, subject: str | None, out: str | None, host: str | None) -> None:
     """Write a snapshot FILE for other programs.
 
     Stacks of all threads and asyncio tasks, or what `snap --profile` sampled: speedscope.app (speedscope),
@@ -52,15 +53,15 @@ def command(settings: Settings, file: str, form: str, subject: str | None, out: 
     from freezeframe.client.cli.result import DAMAGED  # noqa: PLC0415
     from freezeframe.client.settings import emit_bytes  # noqa: PLC0415
 
-    opened = files.load(file)
+    opened = files.load(file, host)
     if form == "parquet" and out is not None:
-        _write_tables(settings, opened.snapshots, out)
+        _write_tables(settings, opened, out)
     else:
-        data = _stacks(file, opened.snapshots, form, subject) if form in STACKS else _whole(opened, form)
+        pieces = _stacks(opened, form, subject) if form in STACKS else _whole(opened, form)
         if out is None:
-            emit_bytes([data])
+            emit_bytes(pieces)
         else:
-            settings.say(files.write(data, out))
+            settings.say(files.write_pieces(pieces, out))
     for sentence in opened.lost:
         complain(sentence)
     if opened.lost:
@@ -68,34 +69,35 @@ def command(settings: Settings, file: str, form: str, subject: str | None, out: 
         click.get_current_context().exit(DAMAGED)
 
 
-def _stacks(file: str, snapshots: Sequence[snapshot_pb2.Snapshot], form: str, subject: str | None) -> bytes:
+def _stacks(opened: files.Opened, form: str, subject: str | None) -> Iterable[bytes]:
     from freezeframe.client.errors import NothingToExportError  # noqa: PLC0415
     from freezeframe.client.export import folded, pprof, speedscope, stacks  # noqa: PLC0415
 
+    snapshots = opened.all_at_once("exporting")
     has_profile = any(snapshot.profile for snapshot in snapshots)
     wanted = subject or ("profile" if has_profile else "stacks")
     chosen = (stacks.profile if wanted == "profile" else stacks.instant)(snapshots)
     if not chosen.stacks:
         raise NothingToExportError(
-            f"exporting {file}: there is no {'profile' if wanted == 'profile' else 'stack'} in it",
-            "freezeframe snap --profile 5" if wanted == "profile" else f"freezeframe show {file} outcomes",
+            f"exporting {opened.name}: there is no {'profile' if wanted == 'profile' else 'stack'} in it",
+            "freezeframe snap --profile 5" if wanted == "profile" else f"freezeframe show {opened.name} outcomes",
         )
     if form == "pprof":
-        return pprof.render(chosen)
-    return "".join((speedscope if form == "speedscope" else folded).render(chosen)).encode()
+        return [pprof.render(chosen)]
+    return (piece.encode() for piece in (speedscope if form == "speedscope" else folded).render(chosen))
 
 
-def _whole(opened: files.Opened, form: str) -> bytes:
+def _whole(opened: files.Opened, form: str) -> Iterable[bytes]:
     from freezeframe.client import fleets  # noqa: PLC0415
     from freezeframe.client.export import otlp, perfetto  # noqa: PLC0415
 
     if form == "perfetto":
-        return perfetto.render(opened.snapshots, [part.ahead_ms for part in opened.manifest.hosts])
+        return perfetto.render(opened.each(), [part.ahead_ms for part in opened.manifest.hosts])
     together = fleets.together(opened)
-    return otlp.render(opened.snapshots if together is None else (together, *opened.snapshots))
+    return [otlp.render(chain(() if together is None else (together,), opened.each(("findings",))))]
 
 
-def _write_tables(settings: Settings, snapshots: Sequence[snapshot_pb2.Snapshot], folder: str) -> None:
+def _write_tables(settings: Settings, opened: files.Opened, folder: str) -> None:
     from freezeframe.client import files  # noqa: PLC0415
     from freezeframe.client.errors import ExportExtraMissingError  # noqa: PLC0415
 
@@ -107,6 +109,6 @@ def _write_tables(settings: Settings, snapshots: Sequence[snapshot_pb2.Snapshot]
         raise ExportExtraMissingError(
             "writing Parquet needs a package that is not installed: pyarrow", "pip install 'freezeframe[export]'"
         ) from error
-    for name, data in parquet.render(snapshots):
+    for name, data in parquet.render(opened.each()):
         files.write_below(data, folder, name)
     settings.say(folder)

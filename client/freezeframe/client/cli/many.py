@@ -15,6 +15,7 @@ from freezeframe.client.connection import Agent
 from freezeframe.client.render.sections import verdict
 from freezeframe.client.settings import Settings, complain
 from freezeframe.judge import file
+from freezeframe.judge.fleet import Fleet
 from freezeframe.v1 import file_pb2, meta_pb2, service_pb2, snapshot_pb2
 
 
@@ -22,9 +23,8 @@ from freezeframe.v1 import file_pb2, meta_pb2, service_pb2, snapshot_pb2
 class _Gathered:
     """What came of all hosts."""
 
+    # Where each lies.
     hosts: list[spooled.Host] = field(default_factory=list)
-    # Meta, outcomes and verdict of each; the rest stays in its file.
-    snapshots: list[snapshot_pb2.Snapshot] = field(default_factory=list)
     missing: list[file_pb2.Missing] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
 
@@ -50,13 +50,12 @@ def deliver(
         gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
         page = _page(gathered)
         path = _save(_head(gathered, page), gathered, page.meta.started_at, out)
-    opened = _light(gathered) if path is None or settings.output != "json" else files.load(path)
-    shown = True
-    try:
-        display(settings, opened, path, (), budget=budget, together=page)
-    except errors.SaveError as error:
-        complain(f"Error: {error}")
-        shown = False
+        shown = True
+        try:
+            display(settings, _opened(gathered), path, (), budget=budget, together=page)
+        except errors.SaveError as error:
+            complain(f"Error: {error}")
+            shown = False
     for sentence in gathered.lost:
         complain(sentence)
     if path is not None:
@@ -64,9 +63,10 @@ def deliver(
     if fail_on_stuck and verdict.is_stuck(page):
         return STUCK
     whole = shown and path is not None and not gathered.missing and not gathered.lost
-    return DONE if whole and not fell_short(gathered.snapshots) else IN_PART
+    return DONE if whole and not fell_short([host.light for host in gathered.hosts]) else IN_PART
 
 
+@contextmanager
 def look(
     settings: Settings,
     named: Sequence[str],
@@ -74,12 +74,11 @@ def look(
     deadline_s: float,
     *,
     trust_owner: bool,
-) -> files.Opened:
+) -> Iterator[tuple[files.Opened, Fleet | None]]:
     """Capture the hosts `named` and keep no file. Raises ClientError when none of them brought a snapshot."""
     with _spool(settings) as folder:
         gathered = _capture(settings, named, request, deadline_s, folder, trust_owner=trust_owner)
-        path = os.path.join(folder, "all.ffz")
-        return files.load(files.write_pieces(_pieces(_head(gathered, _page(gathered)), gathered), path))
+        yield _opened(gathered), _judged(gathered)
 
 
 def _spool(settings: Settings) -> tempfile.TemporaryDirectory[str]:
@@ -107,14 +106,18 @@ def _capture(
 
     answers = fleet.capture(named, reach, request, deadline_s, folder, lambda each: settings.say(_line(each)))
     gathered = _gather(answers)
-    if not gathered.snapshots:
+    if not gathered.hosts:
         raise errors.NoSnapshotError(f"none of {len(named)} hosts brought a snapshot")
     return gathered
 
 
+def _judged(gathered: _Gathered) -> Fleet | None:
+    return fleets.judged(spooled.needed_of(gathered.hosts, gathered.lost), gathered.parts, gathered.missing)
+
+
 def _page(gathered: _Gathered) -> snapshot_pb2.Snapshot:
-    judged = fleets.judged(spooled.needed_of(gathered.hosts, gathered.lost), gathered.parts, gathered.missing)
-    return fleets.page_of(judged, gathered.snapshots, gathered.missing, None)
+    lights = [host.light for host in gathered.hosts]
+    return fleets.page_of(_judged(gathered), lights, gathered.missing, None)
 
 
 def _head(gathered: _Gathered, page: snapshot_pb2.Snapshot) -> bytes:
@@ -162,7 +165,6 @@ def _gather(answers: Sequence[fleet.Answer]) -> _Gathered:
             host.part.asked = answer.host
             _set_clock(host.part, answer.clock)
             found.hosts.append(host)
-            found.snapshots.append(host.light)
     return found
 
 
@@ -191,16 +193,14 @@ def _save(head: bytes, gathered: _Gathered, started_at: str, out: str | None) ->
 def _pieces(head: bytes, gathered: _Gathered) -> Iterator[bytes]:
     yield head
     for host in gathered.hosts:
-        with open(host.path, "rb") as source:
-            source.seek(host.begin)
-            yield source.read(host.size)
+        yield host.sections()
 
 
-def _light(gathered: _Gathered) -> files.Opened:
-    """What a page needs of the hosts: meta, outcomes and verdict of each."""
+def _opened(gathered: _Gathered) -> files.Opened:
+    """What came, as a file of it would be opened."""
     return files.Opened(
-        snapshots=tuple(gathered.snapshots),
-        lost=(),
-        newer="",
+        name="the snapshot",
         manifest=file.Manifest(hosts=gathered.parts, missing=gathered.missing),
+        hosts=gathered.hosts,
+        lost=gathered.lost,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from freezeframe.client.cli.common import OutFile, keep_input, same_place, with_settings
+from freezeframe.client.cli.common import OutFile, keep_input, of_host_option, same_place, with_settings
 from freezeframe.client.settings import Settings, complain
 
 # As `report.forms` has them, which a test checks; spelled here because that module needs protobuf.
@@ -27,6 +27,7 @@ FORMS = ("sglang", "vllm", "smg", "dynamo")
     "--redact-map", "owners_map", type=OutFile(), metavar="MAP.json", help="Keep there what each token stands for."
 )
 @click.option("--anonymise", is_flag=True, help="Tokens for host names, addresses, users and directories too.")
+@of_host_option
 @with_settings
 def command(
     settings: Settings,
@@ -36,6 +37,7 @@ def command(
     raw: bool,
     owners_map: str | None,
     anonymise: bool,
+    host: str | None,
 ) -> None:
     """Write a bug report of a snapshot FILE: Markdown under 60,000 characters, redacted.
 
@@ -58,8 +60,11 @@ def command(
     from freezeframe.client.settings import emit  # noqa: PLC0415
 
     opened = files.load(file)
+    # Of several hosts the verdict over all stands in the report of one, too.
+    chosen = opened if host is None else opened.of_host(host)
+    records = chosen.all_at_once("reporting")
     together = fleets.together(opened, nameless=anonymise)
-    snapshots = opened.snapshots if together is None else (together, *opened.snapshots)
+    snapshots = records if together is None else (together, *records)
     remark = "Not redacted."
     if not raw:
         kept = OwnersMap.load(owners_map)
@@ -78,7 +83,7 @@ def command(
         data = issue.render(snapshots, form, remark).encode("utf-8", "backslashreplace")
         if out.lower().endswith((".tgz", ".tar.gz")):
             data = bundle.pack(
-                snapshots[-len(opened.snapshots) :],
+                snapshots[-len(records) :],
                 data,
                 page.render(snapshots, remark).encode(),
                 remark,
@@ -86,8 +91,9 @@ def command(
                 fleet=None if together is None else fleets.manifest_of(snapshots[0]),
             )
         settings.say(files.write(data, out))
-    for sentence in opened.lost:
+    lost = dict.fromkeys((*opened.lost, *chosen.lost))
+    for sentence in lost:
         complain(sentence)
-    if opened.lost:
+    if lost:
         complain(f"Error: {file} is damaged: what is reported is what is whole of it")
         click.get_current_context().exit(DAMAGED)

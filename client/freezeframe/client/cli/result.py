@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from freezeframe.client import files, fleets
 from freezeframe.client.errors import SaveError
@@ -12,7 +13,7 @@ from freezeframe.client.explained import explanation
 from freezeframe.client.render import brief, json, markdown, sections, text
 from freezeframe.client.render.document import Section
 from freezeframe.client.render.sections import hosts, verdict
-from freezeframe.client.render.sections import why as chain
+from freezeframe.client.render.sections import why as why_sections
 from freezeframe.client.render.values import enum_name
 from freezeframe.client.settings import Settings, complain, emit
 from freezeframe.v1 import snapshot_pb2
@@ -56,11 +57,11 @@ def deliver(
         settings.say(f"The agent did not keep it: {done.not_kept_because}")
     if path is not None:
         settings.say(path)
-    if fail_on_stuck and any(verdict.is_stuck(snapshot) for snapshot in opened.snapshots):
+    if fail_on_stuck and any(map(verdict.is_stuck, opened.lights)):
         return STUCK
     if opened.lost:
         return DAMAGED
-    return DONE if shown and path is not None and not fell_short(opened.snapshots) else IN_PART
+    return DONE if shown and path is not None and not fell_short(opened.lights) else IN_PART
 
 
 def display(
@@ -76,51 +77,61 @@ def display(
     """Print the sections called `names` of each snapshot; without names the verdict, in JSON the whole snapshot.
 
     Of several hosts that were captured together, what they say together comes first; `together` is that, where it is
-    known already.
+    known already. Each host is read when its turn comes.
     """
-    snapshots = opened.snapshots
     fleet = together or fleets.together(opened)
     explained = why and (not names or "verdict" in names)
-    explanations = [explanation(snapshot) if explained else None for snapshot in snapshots]
     if settings.output == "json":
         fields = sections.fields(names) if names else ()
-        pieces = [
-            json.stream(snapshot, fields, {"why": chain.to_plain(each)} if each is not None else {})
-            for snapshot, each in zip(snapshots, explanations, strict=True)
-        ]
+        pieces = (
+            json.stream(snapshot, fields, _chain(snapshot) if explained else {})
+            for snapshot in opened.each(fields if fields and not explained else None)
+        )
         if fleet is not None:
             emit(
                 json.fleet(json.stream(fleet, tuple({*fields, "meta", "verdict"}) if fields else ()), pieces), utf8=True
             )
         else:
-            emit(pieces[0] if len(pieces) == 1 else json.array(pieces), utf8=True)
+            emit(next(pieces) if len(opened.hosts) == 1 else json.array(pieces), utf8=True)
         return
     style = settings.style()
     if settings.output == "brief":
-        whole = [fleet] if fleet is not None else snapshots
-        emit(brief.render(snapshot, path, ascii_only=style.ascii) for snapshot in whole)
+        emit(
+            brief.render(snapshot, path, ascii_only=style.ascii)
+            for snapshot in ((fleet,) if fleet is not None else opened.each(sections.read_by(("verdict",))))
+        )
         return
     # Of several hosts, what each says by itself is asked for by name.
-    pages = [
-        sections.build(snapshot, names or ("verdict",), path, why=why, explanation=each)
-        for snapshot, each in zip(snapshots, explanations, strict=True)
-        if names or fleet is None
-    ]
+    pages = _pages(opened, path, names or ("verdict",), why=why) if names or fleet is None else iter(())
+    shared = 0
     if fleet is not None:
         own = tuple(name for name in names if name in _TOGETHER) or ("verdict",)
-        shared = sections.build(fleet, own, path, why=explained, hosts=fleets.by_name(opened))
-        head = (*shared, hosts.section(snapshots, opened.manifest.hosts))
-        titled = [
-            (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()), *page)
-            for each, page in zip(snapshots, pages, strict=bool(names))
-        ]
-        pages = [head, *titled]
+        head = sections.build(fleet, own, path, why=explained, hosts=fleets.records_of(opened))
+        table = hosts.section(opened.lights, opened.manifest.hosts)
+        titles = (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()) for each in opened.lights)
+        pages = chain(((*head, table),), ((title, *page) for title, page in zip(titles, pages, strict=False)))
+        shared = 1
     # A fleet's hosts share it.
-    share = budget // len(pages) if budget is not None and pages else budget
+    count = shared + (len(opened.hosts) if names or fleet is None else 0)
+    share = budget // count if budget is not None and count else budget
     if settings.output == "markdown":
         emit((markdown.render(page, share) for page in pages), utf8=True)
     else:
         emit(text.render(page, style, share) for page in pages)
+
+
+def _pages(
+    opened: files.Opened, path: str | None, names: tuple[str, ...], *, why: bool
+) -> Iterator[tuple[Section, ...]]:
+    """Build the sections of each host, one host after the other."""
+    for snapshot in opened.each(None if why else sections.read_by(names)):
+        told = explanation(snapshot) if why and "verdict" in names else None
+        yield sections.build(snapshot, names, path, why=why, explanation=told)
+
+
+def _chain(snapshot: snapshot_pb2.Snapshot) -> dict[str, Any]:
+    told = explanation(snapshot)
+    return {} if told is None else {"why": why_sections.to_plain(told)}
 
 
 def fell_short(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bool:
@@ -142,7 +153,7 @@ def _save(result: Result, opened: files.Opened, out: str | None) -> str | None:
     """Write the file; when that cannot be, say so and where the snapshot is: the verdict is printed all the same."""
     done = result.received.done
     try:
-        return files.save(result.received.data, opened.snapshots[0].meta, out)
+        return files.save(result.received.data, opened.hosts[0].part.meta, out)
     except SaveError as error:
         complain(f"Error: {error}")
         if done.kept and not result.private:

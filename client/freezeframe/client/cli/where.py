@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import click
@@ -37,25 +38,30 @@ def command(
     from freezeframe.v1 import service_pb2  # noqa: PLC0415
 
     request = service_pb2.CaptureRequest(window_ms=0.0, deadline_ms=deadline * 1000.0, schema=SCHEMA)
-    if len(sources) == 1 and (os.path.isfile(sources[0]) or sources[0].endswith(".ffz")):
-        opened = files.load(sources[0])
-    elif len(named := node_sets.expand(sources, (), {})) > 1:
-        opened = many.look(settings, named, request, deadline, trust_owner=trust_owner)
-    else:
-        host = named[0] if named else None
-        with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
-            received = reached.agent.capture(request, deadline).receive()
-        opened = files.parse(received.data, received.done.snapshot_id)
-    found = [whereabouts.find(snapshot, request_id) for snapshot in opened.snapshots]
-    fleet = fleets.judge(opened)
-    whole = None if fleet is None else whereabouts.find(fleets.joined(fleet), request_id, fleet.names)
-    pages = whereabouts.page(request_id, found if whole is None else [whole])
-    if settings.output == "json":
-        emit(whereabouts.to_json(request_id, found, whole), utf8=True)
-    elif settings.output == "markdown":
-        emit((markdown.render(pages),), utf8=True)
-    else:
-        emit((text.render(pages[:1] if settings.output == "brief" else pages, settings.style()),))
+    with contextlib.ExitStack() as stack:
+        if len(sources) == 1 and (os.path.isfile(sources[0]) or sources[0].endswith(".ffz")):
+            opened = files.load(sources[0])
+            fleet = fleets.judge(opened)
+        elif len(named := node_sets.expand(sources, (), {})) > 1:
+            look = many.look(settings, named, request, deadline, trust_owner=trust_owner)
+            opened, fleet = stack.enter_context(look)
+        else:
+            host = named[0] if named else None
+            with agents.for_capture(settings, host, embedded=embedded, trust_owner=trust_owner) as reached:
+                received = reached.agent.capture(request, deadline).receive()
+            opened, fleet = files.parse(received.data, received.done.snapshot_id), None
+        alone = (whereabouts.find(each, request_id) for each in opened.each(whereabouts.READ))
+        whole = None
+        if fleet is not None:
+            whole = whereabouts.find(fleets.joined(fleet, whereabouts.READ), request_id, fleet.names)
+        if settings.output == "json":
+            emit(whereabouts.to_json(request_id, alone, whole), utf8=True)
+        else:
+            pages = whereabouts.page(request_id, alone if whole is None else [whole])
+            if settings.output == "markdown":
+                emit((markdown.render(pages),), utf8=True)
+            else:
+                emit((text.render(pages[:1] if settings.output == "brief" else pages, settings.style()),))
     for missing in opened.manifest.missing:
         complain(f"{missing.host} brought nothing: {missing.error}")
     for sentence in opened.lost:

@@ -35,14 +35,14 @@ class Given:
     lost: frozenset[str] = frozenset()
 
 
-def pairs(first: Sequence[Given], second: Sequence[Given]) -> tuple[tuple[Given, Given], ...]:
-    """Pair the hosts of two files by name. Raises NotComparableError when none is in both."""
-    others = {given.snapshot.meta.host: given for given in second}
-    found = tuple((given, others[given.snapshot.meta.host]) for given in first if given.snapshot.meta.host in others)
+def pairs(files: tuple[str, str], hosts: tuple[Sequence[str], Sequence[str]]) -> tuple[tuple[int, int], ...]:
+    """Pair the hosts of two files by name, positions of both. Raises NotComparableError when none is in both."""
+    others = {name: position for position, name in enumerate(hosts[1])}
+    found = tuple((position, others[name]) for position, name in enumerate(hosts[0]) if name in others)
     if not found:
-        left, right = (", ".join(given.snapshot.meta.host or "an unnamed host" for given in s) for s in (first, second))
+        left, right = (", ".join(name or "an unnamed host" for name in several) for several in hosts)
         raise NotComparableError(
-            f"{first[0].file} is of {left}, {second[0].file} of {right}: nothing in them is the same thing",
+            f"{files[0]} is of {left}, {files[1]} of {right}: nothing in them is the same thing",
             "give two snapshots of one host",
         )
     return found

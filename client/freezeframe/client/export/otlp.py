@@ -6,7 +6,7 @@ A resource per host, a log record per verdict that stands; `freezeframe.principa
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from freezeframe.client.export.findings import standing
@@ -21,7 +21,7 @@ _INFO, _WARN, _ERROR = (9, "INFO"), (13, "WARN"), (17, "ERROR")
 _DOUBTFUL = frozenset({"UNDETERMINED", "UNSPECIFIED"})
 
 
-def render(snapshots: Sequence[snapshot_pb2.Snapshot]) -> bytes:
+def render(snapshots: Iterable[snapshot_pb2.Snapshot]) -> bytes:
     """Give the document."""
     document = {"resourceLogs": [_host(snapshot) for snapshot in snapshots]}
     return (clean_json(json.dumps(document, ensure_ascii=False)) + "\n").encode()

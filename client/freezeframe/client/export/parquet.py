@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -53,7 +53,7 @@ class _Field:
     read: Callable[[Any], Any]
 
 
-def render(snapshots: Sequence[snapshot_pb2.Snapshot]) -> Iterator[tuple[str, bytes]]:
+def render(snapshots: Iterable[snapshot_pb2.Snapshot]) -> Iterator[tuple[str, bytes]]:
     """Give path and content of each file; an empty table has its file too, so that its folder can be read."""
     taken: Counter[str] = Counter()
     for snapshot in snapshots:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from freezeframe.client.export import stacks
@@ -102,8 +102,8 @@ _REFERENCE = re.compile(r"requests\[(\d{1,9})\]", re.ASCII)
 _Value = str | float | bool
 
 
-def render(snapshots: Sequence[snapshot_pb2.Snapshot], ahead_ms: Sequence[float] | None = None) -> bytes:
-    """Give the file; each host is a machine of its own.
+def render(snapshots: Iterable[snapshot_pb2.Snapshot], ahead_ms: Sequence[float] | None = None) -> Iterator[bytes]:
+    """Give the file in pieces, one host after the other; each is a machine of its own.
 
     `ahead_ms` has, for each of several hosts that were captured together, by how much its clock is ahead.
     """
@@ -112,7 +112,7 @@ def render(snapshots: Sequence[snapshot_pb2.Snapshot], ahead_ms: Sequence[float]
     for machine, snapshot in enumerate(snapshots):
         ahead_ns = round(ahead_ms[machine] * 1e6) if ahead_ms else 0
         _Host(packets, snapshot, machine, uuids, ahead_ns).write()
-    return packets.data()
+        yield packets.data()
 
 
 class _Packets:
@@ -132,8 +132,10 @@ class _Packets:
         return self._trace.packet.add(trusted_packet_sequence_id=sequence)
 
     def data(self) -> bytes:
+        """Give those that were not given yet."""
         self._write()
-        return b"".join(self._written)
+        written, self._written = self._written, []
+        return b"".join(written)
 
     def _write(self) -> None:
         self._written.append(self._trace.SerializeToString(deterministic=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from freezeframe.client.compare.model import Comparison, Moment, ProcessChange, RequestChange, SocketChange, StackChange
@@ -73,11 +73,14 @@ def brief(comparison: Comparison, *, ascii_only: bool = False) -> str:
     return "".join(f"{short(clean(line), '...' if ascii_only else '…')}\n" for line in lines)
 
 
-def to_json(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Give one object, or an array of them for several hosts; names and shapes are those of `compare.model`."""
-    shown = [_finite(dataclasses.asdict(each)) for each in comparisons]
-    value = shown[0] if len(shown) == 1 else shown
-    yield clean_json(json.dumps(value, ensure_ascii=False, indent=1)) + "\n"
+def to_json(comparisons: Iterable[Comparison], *, many: bool) -> Iterator[str]:
+    """Give one object, or an array of them for `many` hosts; names and shapes are those of `compare.model`."""
+    separator = "[\n" if many else ""
+    for each in comparisons:
+        yield separator
+        yield clean_json(json.dumps(_finite(dataclasses.asdict(each)), ensure_ascii=False, indent=1))
+        separator = ",\n"
+    yield "\n]\n" if many else "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -7,7 +7,7 @@ JSON escapes, which a parser turns back.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -57,7 +57,7 @@ def line(message: Message) -> str:
     return _dump(_plain(message))
 
 
-def array(pieces: Sequence[Iterator[str]]) -> Iterator[str]:
+def array(pieces: Iterable[Iterator[str]]) -> Iterator[str]:
     """Give several messages as one JSON array."""
     yield "["
     for number, each in enumerate(pieces):
@@ -66,7 +66,7 @@ def array(pieces: Sequence[Iterator[str]]) -> Iterator[str]:
     yield "]\n"
 
 
-def fleet(page: Iterator[str], hosts: Sequence[Iterator[str]]) -> Iterator[str]:
+def fleet(page: Iterator[str], hosts: Iterable[Iterator[str]]) -> Iterator[str]:
     """Give what is known of several hosts together, and each of them, as one JSON object."""
     yield '{"fleet": '
     yield from page

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json as plain_json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -23,6 +23,8 @@ from freezeframe.v1 import log_pb2, request_pb2
 
 # Longer numbers are no place in a file of ours.
 _REFERENCE = re.compile(r"requests\[(\d{1,9})\]", re.ASCII)
+# Fields of Snapshot that are looked into.
+READ = ("requests", "log_requests", "hops", "processes")
 _SERVER = request_pb2.Request.Side.SERVER
 
 
@@ -61,7 +63,7 @@ def find(snapshot: Snapshot, request_id: str, names: Mapping[int, str] = Mapping
     )
 
 
-def page(request_id: str, found: Sequence[Found]) -> tuple[Section, ...]:
+def page(request_id: str, found: Iterable[Found]) -> tuple[Section, ...]:
     """Build the sentence, and the tables it rests on."""
     sections = []
     for each in found:
@@ -81,7 +83,7 @@ def page(request_id: str, found: Sequence[Found]) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def to_json(request_id: str, found: Sequence[Found], whole: Found | None) -> Iterator[str]:
+def to_json(request_id: str, found: Iterable[Found], whole: Found | None) -> Iterator[str]:
     """Give the records as they stand in the snapshots, and the hop of the whole path where hosts are joined."""
     hosts = [
         {

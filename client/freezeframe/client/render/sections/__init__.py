@@ -60,6 +60,7 @@ SECTIONS: tuple[SectionKind, ...] = (
         name="python",
         title="Python stacks",
         fields=("python_threads",),
+        beside=("ranks",),
         build=stacks.python,
         collectors=("snapshot_python_stacks",),
     ),
@@ -74,6 +75,7 @@ SECTIONS: tuple[SectionKind, ...] = (
         name="native",
         title="Native stacks",
         fields=("native_threads",),
+        beside=("ranks",),
         build=stacks.native,
         collectors=("snapshot_native_stacks",),
     ),
@@ -95,10 +97,18 @@ SECTIONS: tuple[SectionKind, ...] = (
         name="profile",
         title="Profile",
         fields=("profile",),
+        beside=("ranks",),
         build=profile.profile,
         otherwise="A profile is taken on request only: freezeframe snap --profile 5.",
     ),
-    SectionKind(name="gpus", title="GPUs", fields=("gpus",), build=host.gpus, collectors=("snapshot_gpus",)),
+    SectionKind(
+        name="gpus",
+        title="GPUs",
+        fields=("gpus",),
+        beside=("processes",),
+        build=host.gpus,
+        collectors=("snapshot_gpus",),
+    ),
     SectionKind(
         name="metrics",
         title="Metrics",
@@ -132,6 +142,7 @@ SECTIONS: tuple[SectionKind, ...] = (
         name="history",
         title="History",
         fields=("history",),
+        beside=("processes",),
         build=history.history,
         collectors=("read_history",),
         otherwise="The recorder brings it: a daemon that runs as root before the trouble starts.",
@@ -140,6 +151,9 @@ SECTIONS: tuple[SectionKind, ...] = (
 
 # Under a budget the verdict's page, and the chain behind it, come first.
 _AFTER_THE_VERDICT = 10
+
+# What its page is made of.
+_OF_THE_VERDICT = ("verdict", "findings", "hops")
 
 _BY_NAME = {kind.name: kind for kind in SECTIONS}
 
@@ -151,7 +165,7 @@ def build(
     *,
     why: bool,
     explanation: Explanation | None = None,
-    hosts: records.Hosts = records.NO_HOSTS,
+    hosts: records.Hosts = records.no_hosts,
 ) -> tuple[Section, ...]:
     """Build the sections called `names` ("verdict" among them), in that order; `explanation` follows the verdict.
 
@@ -170,6 +184,14 @@ def build(
                 )
             )
     return tuple(pages)
+
+
+def read_by(names: tuple[str, ...]) -> frozenset[str]:
+    """Name the fields of Snapshot, beside meta and outcomes, that `build` reads for these sections, without `why`."""
+    read: list[str] = []
+    for name in names:
+        read += _OF_THE_VERDICT if name == "verdict" else (*_BY_NAME[name].fields, *_BY_NAME[name].beside)
+    return frozenset(read)
 
 
 def fields(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -20,10 +20,12 @@ class SectionKind:
     title: str
     # Fields of Snapshot that it shows; what JSON prints of it.
     fields: tuple[str, ...]
-    # Snapshot -> blocks; no block when there is nothing.
+    # Snapshot -> blocks; no block when there is nothing. Nothing else of it is read but meta, outcomes and `beside`.
     build: Callable[[Snapshot], tuple[Block, ...]]
     # Collectors that would bring it, the usual one first.
     collectors: tuple[str, ...] = ()
+    # Fields of Snapshot that its words are from.
+    beside: tuple[str, ...] = ()
     # How to get it when no collector of a plain capture brings it.
     otherwise: str = ""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.message import Message
@@ -24,11 +23,15 @@ def short(references: str) -> str:
     return references if len(each) <= _SHOWN_REFERENCES else f"{each[0]} and {len(each) - 1} more"
 
 
-Hosts = Mapping[str, snapshot_pb2.Snapshot]
-NO_HOSTS: Hosts = MappingProxyType({})
+# Name of a host, field -> a snapshot of it that has the field.
+Hosts = Callable[[str, str], snapshot_pb2.Snapshot | None]
 
 
-def resolve(references: str, snapshot: snapshot_pb2.Snapshot, hosts: Hosts = NO_HOSTS) -> tuple[str, ...]:
+def no_hosts(_name: str, _field: str) -> None:
+    """Every reference leads into the snapshot itself."""
+
+
+def resolve(references: str, snapshot: snapshot_pb2.Snapshot, hosts: Hosts = no_hosts) -> tuple[str, ...]:
     """Say each record of `references` (separated by spaces); what is not in this snapshot is said to be missing.
 
     Of several hosts, by name, one begins with its own: "gpu-07/sockets[12]".
@@ -36,7 +39,8 @@ def resolve(references: str, snapshot: snapshot_pb2.Snapshot, hosts: Hosts = NO_
     lines: list[str] = []
     for reference in references.split():
         host, _, place = reference.rpartition("/")
-        found = _find(place, hosts.get(host, snapshot))
+        at = hosts(host, place.partition("[")[0].partition(".")[0]) if host else None
+        found = _find(place, snapshot if at is None else at)
         if found is None:
             lines.append(f"{reference}: not in this snapshot")
         else:

@@ -54,7 +54,7 @@ SECTION_OF_FIELD = {
 
 
 def sections(
-    snapshot: Snapshot, file: str | None = None, *, why: bool = False, hosts: records.Hosts = records.NO_HOSTS
+    snapshot: Snapshot, file: str | None = None, *, why: bool = False, hosts: records.Hosts = records.no_hosts
 ) -> tuple[Section, ...]:
     """Build the page; `file` is named in the commands to go on with; `why` puts each record under its evidence.
 
