@@ -11,8 +11,8 @@ import pytest
 
 from freezeframe.agentd.host import Host, procfs
 from tests.bed.bed import Bed
+from tests.bench.overhead import cpu_ns
 from tests.bench.results import record
-from tests.bench.test_recorder import cpu_ns
 from tests.support.command import freezeframe
 from tests.support.daemon import running_daemon
 

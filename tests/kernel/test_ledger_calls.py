@@ -278,6 +278,25 @@ def test_a_duplicate_is_the_same_connection(ledger: Ledger, pair: Pair) -> None:
     os.close(copy)
 
 
+def test_what_gets_the_number_of_a_duplicate_s_original_is_not_the_connection(ledger: Ledger, pair: Pair) -> None:
+    fd = pair.server.fileno()
+    pair.client.sendall(REQUEST)
+    assert os.read(fd, 4096) == REQUEST
+    with socket.socket(fileno=os.dup(fd)) as copy:
+        pair.server.close()
+        others = [os.open("/dev/zero", os.O_RDONLY)]
+        try:
+            while others[-1] != fd:
+                others.append(os.open("/dev/zero", os.O_RDONLY))
+            assert len(os.read(fd, 4096)) == 4096
+            copy.sendall(ANSWER)
+            (entry,) = [e for e in ledger.connections().values() if (e.tgid, e.fd) == (os.getpid(), fd)]
+            assert (entry.in_bytes, entry.out_bytes, entry.references) == (len(REQUEST), len(ANSWER), 1)
+        finally:
+            for other in others:
+                os.close(other)
+
+
 def test_shutdown_and_end_of_input_are_told(ledger: Ledger, pair: Pair) -> None:
     pair.client.sendall(REQUEST)
     pair.server.recv(4096)

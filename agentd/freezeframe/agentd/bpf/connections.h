@@ -12,6 +12,9 @@ BPF_HASH(descriptors, struct descriptor, struct reference, MAX_CONNECTIONS);
 /* Inserted by connect, accept, or the first head on a descriptor; deleted by the last close, by user space when the
    process has ended, and, answered and idle, when room is needed. Read by user space. Never LRU: the oldest are stuck. */
 BPF_HASH(connections, u64, struct connection, MAX_CONNECTIONS);
+/* The connection that a descriptor led to last, by its number: a cache line where the tables take four. It counts only if
+   the connection itself says the same, so it may be out of date. */
+BPF_ARRAY(recent, u64, RECENT);
 BPF_TABLE("percpu_array", u32, u64, counters, COUNTERS);
 /* Zeros, copied into new entries: too large for the stack. */
 BPF_ARRAY(blank, struct connection, 1);
@@ -33,10 +36,32 @@ static __always_inline struct watch *watch_process(u32 tgid) {
   return found;
 }
 
+/* In `recent`. */
+static __always_inline u32 place_of(u32 tgid, u32 fd) {
+  return (tgid * 31 + fd) & (RECENT - 1);
+}
+
 static __always_inline u64 find(struct watch *w, u32 tgid, u32 fd) {
   struct descriptor d = {.tgid = tgid, .fd = fd};
   struct reference *r = descriptors.lookup(&d);
   return r && r->generation == w->generation ? r->connection : 0;
+}
+
+/* The connection of a descriptor, and its number. One that several descriptors lead to does not say which. */
+static __always_inline struct connection *connection_of(struct watch *w, u32 tgid, u32 fd, u64 *id) {
+  u32 place = place_of(tgid, fd);
+  u64 *last = recent.lookup(&place);
+  if (!last)
+    return NULL;
+  *id = *last;
+  struct connection *c = *id ? connections.lookup(id) : NULL;
+  if (c && c->fd == fd && c->tgid == tgid && c->generation == w->generation && c->references == 1)
+    return c;
+  *id = find(w, tgid, fd);
+  c = *id ? connections.lookup(id) : NULL;
+  if (c)
+    *last = *id;
+  return c;
 }
 
 /* Let go of what a descriptor led to; whether it led to anything. */
@@ -53,6 +78,10 @@ static __always_inline bool forget(struct watch *w, u32 tgid, u32 fd) {
   if (!c)
     return false;
   if (c->references > 1) {
+    u32 place = place_of(tgid, fd);
+    u64 *last = recent.lookup(&place);
+    if (last)
+      *last = 0;
     __sync_fetch_and_add(&c->references, -1);
     return true;
   }

@@ -9,8 +9,8 @@
 BPF_F_TABLE("array", u32, struct head, heads, HEADS, 1024 /* BPF_F_MMAPABLE */);
 struct head_states { u8 state[HEADS]; };
 BPF_F_TABLE("array", u32, struct head_states, head_states, 1, 1024);
-/* Free heads. Pushed by user space, popped here. */
-BPF_QUEUE(free_heads, u32, HEADS);
+/* Free heads. Pushed by user space, popped here: the one that was freed last, which is warm. */
+BPF_STACK(free_heads, u32, HEADS);
 BPF_F_TABLE("array", u32, struct control, control, 1, 1024);
 
 /* The head at this index, if it still belongs to this connection. */

@@ -16,6 +16,8 @@ HEAD_PIECE = 512
 MAX_STREAMS = 16384
 MAX_THREADS = 16384
 MAX_FUTEXES = 16384
+# Descriptors whose connection is found at once.
+RECENT = 8192
 # Of the ring of `sockets.bpf.c`.
 SOCKET_EVENTS = 4096
 NO_HEAD = 0xFFFFFFFF
@@ -67,41 +69,41 @@ class Watch(NamedTuple):
 class Connection(NamedTuple):
     """One connection as one process sees it; see `ledger.h`."""
 
-    opened_ns: int
     generation: int
-    in_ns: int
-    out_ns: int
-    turn_ns: int
-    in_bytes: int
-    out_bytes: int
-    request_ns: int
-    request_in: int
-    request_out: int
-    response_ns: int
-    response_at: int
-    last_head_at: int
-    in_tail: bytes
-    out_tail: bytes
-    ended_ns: int
     tgid: int
     fd: int
-    requests: int
-    responses: int
-    interim: int
-    pipelined: int
-    request_head: int
-    response_head: int
     references: int
     flags: int
     status: int
     protocol: int
     side: int
     direction: int
+    events: int
+    requests: int
+    in_ns: int
+    out_ns: int
+    turn_ns: int
+    in_bytes: int
+    out_bytes: int
+    in_tail: bytes
+    out_tail: bytes
+    response_ns: int
+    response_at: int
+    request_ns: int
+    request_in: int
+    request_out: int
+    last_head_at: int
+    request_head: int
+    response_head: int
+    responses: int
+    answers: int
+    interim: int
+    pipelined: int
+    opened_ns: int
+    ended_ns: int
     last_stream: int
     streams_opened: int
     streams_closed: int
-    answers: int
-    events: int
 
 
 class Stream(NamedTuple):
@@ -131,7 +133,7 @@ WAKERS = struct.Struct("=IIII")
 WATCH = struct.Struct("=QQQQQiIII")
 DESCRIPTOR = struct.Struct("=II")
 REFERENCE = struct.Struct("=QQQ")
-CONNECTION = struct.Struct("=13Q8s8sQ10IHBBBxxx8xIIIII4x64x")
+CONNECTION = struct.Struct("=QIIIIHBBBxxxII5Q8s8s6Q6IQQ8xIII4x64x")
 HEAD = struct.Struct("=QIII4x")
 HEAD_SIZE = HEAD.size + HEAD_BYTES + HEAD_PIECE
 STREAM = struct.Struct("=QQ")
@@ -150,4 +152,5 @@ SIZES = (
     ("MAX_STREAMS", MAX_STREAMS),
     ("MAX_THREADS", MAX_THREADS),
     ("MAX_FUTEXES", MAX_FUTEXES),
+    ("RECENT", RECENT),
 )

@@ -10,8 +10,34 @@
 /* "GET / HTTP/1.0". */
 #define SHORTEST_HEAD 14
 
+/* Read a call in few iovecs with few bytes as a whole; `find_ends` has read the iovecs. */
+static __always_inline bool gather(struct call *k) {
+  u32 at = 0;
+#pragma clang loop unroll(disable)
+  for (u32 i = 0; i < GROUP; i++) {
+    struct piece v = k->iovs[i];
+    u32 n = v.len < k->bytes - at ? v.len : k->bytes - at;
+    k->filled = at + n;
+    FORGET(at);
+    FORGET(n);
+    if (n && bpf_probe_read_user(k->start + (at & (SMALL - 1)), n & (SMALL - 1), (void *)v.base))
+      break;
+    at += n;
+    if (at == k->bytes)
+      return true;
+    if (i + 1 >= k->count)
+      break;
+  }
+  clear_start(k);
+  return false;
+}
+
 /* Read the first bytes of a call: all, when there are few. */
 static __always_inline void read_start(struct call *k) {
+  if (k->iov && k->bytes < SMALL && k->group == 0 && gather(k)) {
+    k->small = 1;
+    return;
+  }
   k->small = !k->iov && k->bytes <= SMALL;
   u32 size = k->small || k->bytes < START_BYTES ? k->bytes : START_BYTES;
   u32 n = k->first_len < size ? k->first_len : size, rest = size - n;
@@ -26,8 +52,7 @@ static __always_inline void read_start(struct call *k) {
 
 /* Bytes went over a descriptor. */
 static __always_inline void transfer(u64 ctx, struct watch *w, u32 tgid, u32 fd, struct call *k) {
-  k->connection = find(w, tgid, fd);
-  struct connection *c = k->connection ? connections.lookup(&k->connection) : NULL;
+  struct connection *c = connection_of(w, tgid, fd, &k->connection);
   /* No head is that short; what is, is an event descriptor. */
   if (!c && k->bytes < SHORTEST_HEAD)
     return;

@@ -36,6 +36,9 @@ _ROOM = 1024
 _PRUNE_ALL = 30
 _NOTHING = Known()
 _U64 = struct.Struct("=Q")
+_BLANK = Connection._make(layout.CONNECTION.unpack(bytes(layout.CONNECTION.size)))._replace(
+    direction=layout.NOWHERE, request_head=layout.NO_HEAD, response_head=layout.NO_HEAD, references=1
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,9 +49,9 @@ class _Waiting:
 
 
 def _seen_late(pid: int, fd: int, generation: int) -> bytes:
-    times = (generation, generation, *(0 for _ in range(11)))
-    numbers = (pid, fd, 0, 0, 0, 0, layout.NO_HEAD, layout.NO_HEAD, 1, layout.SEEN_LATE)
-    return layout.CONNECTION.pack(*times, bytes(8), bytes(8), 0, *numbers, 0, 0, 0, layout.NOWHERE, 0, 0, 0, 0, 0)
+    return layout.CONNECTION.pack(
+        *_BLANK._replace(opened_ns=generation, generation=generation, tgid=pid, fd=fd, flags=layout.SEEN_LATE)
+    )
 
 
 class Ledger:
