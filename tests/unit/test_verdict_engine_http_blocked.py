@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.model.stacks import Frame
 from tests.support.scene import LOOP_RESTS, Engine, Scene
@@ -34,6 +36,18 @@ def test_unread_requests_alone():
     scene, *_ = blocked()
     verdict = scene.lose("snapshot_python_stacks").verdict()
     assert (verdict.code, verdict.confidence) == (Code.ENGINE_HTTP_BLOCKED, Level.MEDIUM)
+
+
+def test_lookalike_its_loop_was_ready_to_run_and_got_next_to_no_cpu():
+    for delay_ms, cpu_ms, code in (
+        (700.0, 150.0, Code.UNDETERMINED),
+        (500.0, 150.0, Code.ENGINE_HTTP_BLOCKED),
+        (700.0, 250.0, Code.ENGINE_HTTP_BLOCKED),
+    ):
+        scene, _, engine = blocked()
+        main = scene.processes[engine.http].threads[0]
+        scene.change(engine.http, threads=(replace(main, run_delay_ms_delta=delay_ms, cpu_ms_delta=cpu_ms),))
+        assert scene.verdict().code is code, (delay_ms, cpu_ms)
 
 
 def test_stack_alone():

@@ -64,6 +64,10 @@ BUSY = 0.85
 # Share of the window in CPU time below which a thread that wanted to run all the time was starved.
 STARVED = 0.1
 
+# Share of the window in which a thread was ready to run and had no CPU, from which it got too little; and the share in
+# CPU time from which it got something done nevertheless.
+DELAYED, GOT_ON = 0.6, 0.25
+
 # Share of the window in CPU time from which a thread that should admit requests goes round.
 LIVELOCK = 0.7
 

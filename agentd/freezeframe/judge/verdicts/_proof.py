@@ -7,7 +7,15 @@ from itertools import pairwise
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts
 from freezeframe.judge.correlate.stacks import blocked_in, rests_in_loop
-from freezeframe.judge.correlate.thresholds import EARLIER_QUESTION, ENGINE_KEEP_ALIVE_MS, LONG_MS, STARVED, STUCK_MS
+from freezeframe.judge.correlate.thresholds import (
+    DELAYED,
+    EARLIER_QUESTION,
+    ENGINE_KEEP_ALIVE_MS,
+    GOT_ON,
+    LONG_MS,
+    STARVED,
+    STUCK_MS,
+)
 from freezeframe.judge.model import Endpoint, Frame, Process, PythonThread
 
 _CAN_RUN = frozenset({"R", "S", "I"})
@@ -54,6 +62,16 @@ def starved(facts: Facts, process: Process) -> bool:
     if main.cpu_ms_delta is None or main.state != "R" or main.state_after != "R":
         return False
     return main.cpu_ms_delta < STARVED * facts.window_ms
+
+
+def kept_waiting(facts: Facts, process: Process) -> bool:
+    """Whether its main thread was ready to run for most of the window, without a CPU: also between naps."""
+    if not facts.two_looks or not process.threads:
+        return False
+    main = process.threads[0]
+    if main.run_delay_ms_delta is None or main.cpu_ms_delta is None:
+        return False
+    return main.run_delay_ms_delta >= DELAYED * facts.window_ms and main.cpu_ms_delta < GOT_ON * facts.window_ms
 
 
 def for_clients(facts: Facts, waiting: Iterable[Connection]) -> int:

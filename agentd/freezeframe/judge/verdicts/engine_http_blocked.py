@@ -11,7 +11,8 @@ headers of a stream before its first token.
 HIGH when sockets and stack agree; else MEDIUM.
 
 Lookalikes: one body that a handler leaves unread while others are served (bytes move); a loop caught once in ordinary
-work; an engine that has just started; a stopped one; a full accept queue with a resting loop (ENGINE_NOT_ACCEPTING).
+work; an engine that has just started; a stopped one; one that the host gives no CPU; a full accept queue with a resting
+loop (ENGINE_NOT_ACCEPTING).
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from __future__ import annotations
 from freezeframe.judge.correlate.facts import Connection, Engine, Facts
 from freezeframe.judge.model import Confidence, Frame, PythonThread, Verdict
 from freezeframe.judge.verdicts._intake import has_served, intake, intake_evidence
-from freezeframe.judge.verdicts._proof import gets_bytes, loop_blocked, runs, silent_endpoint, stalled, stuck
+from freezeframe.judge.verdicts._proof import (
+    gets_bytes,
+    kept_waiting,
+    loop_blocked,
+    runs,
+    silent_endpoint,
+    stalled,
+    stuck,
+)
 from freezeframe.judge.verdicts._steps import ask, known, stacks
 from freezeframe.judge.verdicts._words import count, engine_name, evidence, oldest, quietest, seconds, socket_refs, who
 
@@ -39,7 +48,9 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 def blocked(facts: Facts, engine: Engine, pid: int) -> Verdict | None:
     """The verdict on one HTTP process."""
     served = facts.to_server(pid)
-    if not runs(facts, pid) or not has_served(facts, pid) or gets_bytes(served):
+    if not runs(facts, pid) or kept_waiting(facts, facts.processes[pid]):
+        return None
+    if not has_served(facts, pid) or gets_bytes(served):
         return None
     found = intake(facts, pid)
     # A loop that turned would send the rest of an answer that has begun, or close the connection.

@@ -21,7 +21,7 @@ as evidence only.
 from __future__ import annotations
 
 from freezeframe.judge.correlate.facts import Connection, Debt, Facts, Place
-from freezeframe.judge.correlate.thresholds import STUCK_MS
+from freezeframe.judge.correlate.thresholds import DELAYED, STUCK_MS
 from freezeframe.judge.model import Confidence, Evidence, Host, Process, Throttle, Verdict
 from freezeframe.judge.verdicts._processes import engine_with, hop_of, path_processes, waiting_for
 from freezeframe.judge.verdicts._proof import gets_bytes, has_work, silent_endpoint, starved, stuck
@@ -35,8 +35,6 @@ _GROUPS = 3
 # Share of the window in which some task waited for a CPU, percent; share of the periods in which a cgroup was held
 # back; share of the window in which all tasks waited for memory, percent.
 _CPU_SOME, _THROTTLED, _MEMORY_FULL = 80.0, 0.8, 50.0
-# Share of the window in which a thread was ready to run and had no CPU.
-_DELAYED = 0.6
 # Stopped; ended.
 _STILL = frozenset("TZX")
 # Engines that work on a request together.
@@ -92,7 +90,7 @@ def _concerned(facts: Facts, p: Process) -> bool:
 def _cpu(facts: Facts, host: Host, p: Process) -> tuple[Evidence, ...]:
     place = facts.place(p.pid)
     delay_ms = p.threads[0].run_delay_ms_delta
-    if delay_ms is not None and delay_ms < _DELAYED * facts.window_ms:
+    if delay_ms is not None and delay_ms < DELAYED * facts.window_ms:
         return _quota(place, host, p)
     found = [
         evidence(f"some task waited for a CPU for {pressure.some_window:.0f} % of the window", place.ref("host"))
