@@ -8,9 +8,11 @@ from typing import cast
 
 import pytest
 
+from freezeframe.client.explained import explanation
 from freezeframe.judge import wire
 from freezeframe.judge.correlate import correlate_joined
 from freezeframe.judge.correlate.joined import join_hosts, own_pid
+from freezeframe.judge.explain import explain, explain_fleet
 from freezeframe.judge.fleet import conclude_fleet
 from freezeframe.judge.model import Meta, Snapshot, Verdict
 from freezeframe.judge.needed import needed
@@ -65,6 +67,29 @@ def test_what_is_needed_of_each_host_says_all_that_the_whole_says(case: Case) ->
     fleet = conclude_fleet([each.snapshot for each in light], positions=[each.positions for each in light])
     assert fleet.findings == conclude_fleet(parts).findings
     assert fleet.snapshot.hops == conclude_fleet(parts).snapshot.hops
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_what_is_needed_of_a_host_explains_as_the_whole_does(case: Case) -> None:
+    snapshot = whole(case)
+    assert explanation(cast("snapshot_pb2.Snapshot", wire.to_message(snapshot))) == explain(snapshot)
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=[case.name for case in RECORDED])
+def test_near_of_hosts_together_is_what_was_near_of_one(case: Case) -> None:
+    snapshot = whole(case)
+    alone = explain(snapshot)
+    parts = cut(snapshot)
+    fleet = conclude_fleet(parts.values())
+    told = explain_fleet(fleet)
+    at = {p.pid: name for name, part in parts.items() for p in part.processes}
+    assert {(near.code, near.holder_pids) for near in told.near} == {(n.code, n.holder_pids) for n in alone.near}
+    assert {near.holder_hosts == tuple(at[pid] for pid in near.holder_pids) for near in told.near} <= {True}
+    assert (told.silent, told.fired) == (alone.silent, fleet.findings)
+    pids = {str(p.pid) for p in fleet.snapshot.processes}
+    assert not pids & set(re.findall(r"\d+", repr(told)))
+    kinds = {ref.partition("/")[0] for fact in told.facts for ref in fact.ref.split()}
+    assert kinds <= set(parts)
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=[case.name for case in RECORDED])

@@ -81,6 +81,24 @@ def test_facts_fired_near_and_silent_are_every_rule() -> None:
     assert any(text.startswith(f"decode (pid {decode.http}): ") and "0 running, 0 waiting" in text for text in texts)
 
 
+def test_of_very_many_engines_those_that_owe_are_in_question_and_the_others_are_counted() -> None:
+    scene = Scene(window_ms=1000.0)
+    harness, router = scene.client(), scene.router()
+    scene.owed(harness, router, 30, age_ms=41_000)
+    engines = [scene.engine("prefill") for _ in range(9)] + [scene.engine("decode") for _ in range(9)]
+    scene.owed(router, engines[4], 30, age_ms=41_000)
+    told = explain(scene.conclude())
+    texts = [fact.text for fact in told.facts]
+    assert next(text for text in texts if text.startswith("prefill (pid ")).startswith(
+        f"prefill (pid {engines[4].http}): 30 connections have a request that was read and not answered"
+    )
+    assert {text.partition(":")[0] for text in texts if "engine" in text.partition(":")[0]} == {
+        f"router (pid {router}), to engines", "17 more engines, of which nothing is supposed"
+    }  # fmt: skip
+    held = {near.holder_pids for near in told.near}
+    assert held <= {(engines[4].http,), (engines[4].scheduler,), (router,)}
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENES.glob("*.binpb")))
 def test_a_supposition_changes_no_verdict(name: str) -> None:
     snapshot = conclude(wire.from_bytes((SCENES / f"{name}.binpb").read_bytes(), Snapshot))

@@ -6,23 +6,27 @@ again, so no rule has to know how it is missed. Suppositions prove nothing and c
 things is not near, but for silence and one more, where nothing stands or is near; nor is a rule that sockets and
 processes contradict.
 
-May import `judge.verdicts`, what that may, and the standard library's data tools.
+May import `judge.verdicts`, what that may, `judge.fleet`, and the standard library's data tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from freezeframe.judge.correlate import correlate
+from freezeframe.judge.correlate import correlate, correlate_joined
 from freezeframe.judge.correlate.facts import Connection, Debt, Engine, Facts, Gauges
+from freezeframe.judge.correlate.joined import own_pid
 from freezeframe.judge.correlate.thresholds import LONG_MS, TURNING_WAKES
+from freezeframe.judge.fleet import Fleet
 from freezeframe.judge.model import Evidence, Meta, Outcome, Request, Snapshot, Socket, Verdict
 from freezeframe.judge.verdicts import RULES, judge
 from freezeframe.judge.verdicts._words import count
 
 _NOT_MISSING = frozenset({Outcome.Status.OK, Outcome.Status.UNSPECIFIED})
 _WINDOW_MS = 1000.0
+# Engines of which something is supposed, and clients that are told of one by one.
+_MOST = 16
 # References per fact.
 _REFS = 2
 _DEBTS = {
@@ -43,6 +47,8 @@ class Near:
     hop: str
     holder_pids: tuple[int, ...]
     lacks: tuple[str, ...]
+    # Of several hosts that of each holder.
+    holder_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +66,38 @@ class Explanation:
 
 def explain(snapshot: Snapshot) -> Explanation:
     """Judge the snapshot again and say how that came about."""
-    facts = correlate([snapshot])
+    return _explained(snapshot, lambda supposed: correlate([supposed]))
+
+
+def explain_fleet(fleet: Fleet) -> Explanation:
+    """Say how the verdict over several hosts came about, in their own words."""
+    words = fleet.words
+    told = _explained(
+        words.joined.snapshot, lambda supposed: correlate_joined(replace(words.joined, snapshot=supposed))
+    )
+    return Explanation(
+        facts=words.evidence(told.facts),
+        fired=fleet.findings,
+        near=tuple(
+            replace(
+                each,
+                holder_pids=tuple(map(own_pid, each.holder_pids)),
+                holder_hosts=words.hosts(each.holder_pids),
+                lacks=tuple(map(words.sentence, each.lacks)),
+            )
+            for each in told.near
+        ),
+        silent=told.silent,
+    )
+
+
+_Correlate = Callable[[Snapshot], Facts]
+
+
+def _explained(snapshot: Snapshot, correlated: _Correlate) -> Explanation:
+    facts = correlated(snapshot)
     fired = judge(facts)
-    near = _near(snapshot, facts, fired)
+    near = _near(snapshot, facts, fired, correlated)
     told = {verdict.code for verdict in fired} | {each.code for each in near}
     # A rule's file is named after its code.
     codes = (Verdict.Code[rule.__module__.rpartition(".")[2].upper()] for rules in RULES for rule in rules)
@@ -71,18 +106,16 @@ def explain(snapshot: Snapshot) -> Explanation:
     )
 
 
-def _near(snapshot: Snapshot, facts: Facts, fired: Sequence[Verdict]) -> tuple[Near, ...]:
+def _near(snapshot: Snapshot, facts: Facts, fired: Sequence[Verdict], correlated: _Correlate) -> tuple[Near, ...]:
     if not facts.connections:
         return ()
-    found = _one_more(_suppositions(snapshot, facts), fired)
+    found = _one_more(_suppositions(snapshot, facts, correlated), fired)
     if found or fired[0].code is not Verdict.Code.UNDETERMINED:
         return found
     # Where nothing stands and nothing is near, young requests may lack their age and one thing more.
     older = _older(snapshot)
-    return _one_more(
-        ((f"{_silence(facts)}; and {lack}", supposed) for lack, supposed in _suppositions(older, correlate([older]))),
-        fired,
-    )
+    suppositions = _suppositions(older, correlated(older), correlated)
+    return _one_more(((f"{_silence(facts)}; and {lack}", supposed) for lack, supposed in suppositions), fired)
 
 
 def _one_more(suppositions: Iterable[tuple[str, Facts]], fired: Sequence[Verdict]) -> tuple[Near, ...]:
@@ -101,22 +134,19 @@ def _one_more(suppositions: Iterable[tuple[str, Facts]], fired: Sequence[Verdict
     )
 
 
-def _suppositions(snapshot: Snapshot, facts: Facts) -> Iterator[tuple[str, Facts]]:
+def _suppositions(snapshot: Snapshot, facts: Facts, correlated: _Correlate) -> Iterator[tuple[str, Facts]]:
     """What is lacking, in words, and the facts as they would be with it."""
     if (facts.oldest_stuck_ms or 0.0) < LONG_MS:
-        yield _silence(facts), correlate([_older(snapshot)])
+        yield _silence(facts), correlated(_older(snapshot))
     if not facts.two_looks:
-        yield "a second look in which nothing has moved", correlate([_looked_again(snapshot)])
-    for outcome in snapshot.outcomes:
+        yield "a second look in which nothing has moved", correlated(_looked_again(snapshot))
+    for name, outcome in facts.outcomes.items():
         if outcome.status not in _NOT_MISSING:
             detail = f" ({outcome.detail})" if outcome.detail else ""
-            lack = (
-                f"{outcome.collector}, which ended {outcome.status.name}{detail}, with nothing that speaks against it"
-            )
+            lack = f"{name}, which ended {outcome.status.name}{detail}, with nothing that speaks against it"
             whole = replace(outcome, status=Outcome.Status.OK, pids_missed=())
-            outcomes = tuple(whole if each is outcome else each for each in snapshot.outcomes)
-            yield lack, correlate([replace(snapshot, outcomes=outcomes)])
-    for engine in facts.engines:
+            yield lack, replace(facts, outcomes={**facts.outcomes, name: whole})
+    for engine in _in_question(facts):
         name = f"{engine.kind} (pid {engine.pid})"
         says = _says(engine)
         for words, supposed in _engine_states(engine, two_looks=facts.two_looks):
@@ -130,6 +160,19 @@ def _suppositions(snapshot: Snapshot, facts: Facts) -> Iterator[tuple[str, Facts
             engines = tuple(both.get(each.pid, each) for each in facts.engines)
             lack = f"{name} at rest while {partners[0].kind} keeps requests for it: {says}"
             yield lack, replace(facts, engines=engines)
+
+
+def _in_question(facts: Facts) -> Sequence[Engine]:
+    """Engines of which something is supposed: all, or of very many those that owe most."""
+    if len(facts.engines) <= _MOST:
+        return facts.engines
+    owed = {engine.pid: _owed(facts, engine) for engine in facts.engines}
+    most = sorted((engine for engine in facts.engines if owed[engine.pid]), key=lambda engine: -owed[engine.pid])
+    return most[:_MOST]
+
+
+def _owed(facts: Facts, engine: Engine) -> int:
+    return sum(each.debt is not Debt.NONE for each in facts.to_server(*engine.http_pids))
 
 
 def _silence(facts: Facts) -> str:
@@ -219,7 +262,7 @@ def _facts(facts: Facts) -> Iterator[Evidence]:
     looks = f"two looks {facts.window_ms / 1000:.1f} s apart" if facts.two_looks else "one look"
     missing = [name for name, outcome in facts.outcomes.items() if outcome.status not in _NOT_MISSING]
     yield Evidence(text=f"{looks}; {'all collectors ended OK' if not missing else 'not whole: ' + ', '.join(missing)}")
-    for client in facts.clients:
+    for client in facts.clients[:_MOST]:
         name = f"{client.name} (pid {client.pid})" if client.pid is not None else client.name
         oldest = "" if client.oldest_age_ms is None else f", the oldest for {client.oldest_age_ms / 1000:.1f} s"
         yield Evidence(
@@ -227,14 +270,27 @@ def _facts(facts: Facts) -> Iterator[Evidence]:
             f"bytes move on {client.moving} of {count(client.connections, 'connection')}",
             ref=" ".join(client.refs[:_REFS]),
         )
+    if others := facts.clients[_MOST:]:
+        moving, all_ = sum(each.moving for each in others), sum(each.connections for each in others)
+        yield Evidence(
+            text=f"{count(len(others), 'more client')}: {sum(each.in_flight for each in others)} in flight; "
+            f"{sum(each.stuck for each in others)} of them owed for long, bytes move on {moving} of "
+            f"{count(all_, 'connection')}"
+        )
     for router in facts.routers:
         yield from _connections(f"router (pid {router}), from clients", facts.to_server(router))
         yield from _connections(f"router (pid {router}), to engines", facts.from_client(router))
-    for engine in facts.engines:
+    shown = _in_question(facts)
+    for engine in shown:
         name = f"{engine.kind} (pid {engine.pid})"
         yield from _connections(name, facts.to_server(*engine.http_pids))
         refs = engine.busy_refs or tuple(f"metrics[{index}]" for index in engine.gauges.indexes)
         yield Evidence(text=f"{name}: {_says(engine)}", ref=" ".join(refs[:_REFS]))
+    if more := len(facts.engines) - len(shown):
+        at_rest = [pid for each in facts.engines if each not in shown for pid in each.http_pids]
+        yield from _connections(
+            f"{count(more, 'more engine')}, of which nothing is supposed", facts.to_server(*at_rest)
+        )
 
 
 def _connections(name: str, connections: Sequence[Connection]) -> Iterator[Evidence]:

@@ -44,6 +44,8 @@ class Fleet:
     snapshot: Snapshot
     # Hosts by their number in those pids.
     names: Mapping[int, str]
+    # What the rules were given, and what puts their words into the hosts' own.
+    words: Words
 
     @property
     def verdict(self) -> Verdict:
@@ -80,12 +82,12 @@ def conclude_fleet(
     snapshot = concluded(joined.snapshot, correlate_joined(joined))
     if unreached and snapshot.findings[0].code in _WELL:
         snapshot = replace(snapshot, findings=(_as_far_as_known(snapshot.findings[0], len(parts), len(unreached)),))
-    told = _Words(joined, names, positions)
+    told = Words(joined, names, positions)
     findings = tuple(
         told.verdict(replace(verdict, unknowns=(*missing, *verdict.unknowns, *_apart(names, late))))
         for verdict in snapshot.findings
     )
-    return Fleet(findings=findings, snapshot=snapshot, names=names)
+    return Fleet(findings=findings, snapshot=snapshot, names=names, words=told)
 
 
 def _apart(names: Mapping[int, str], late: Mapping[int, float]) -> tuple[str, ...]:
@@ -148,32 +150,39 @@ def _with_roles(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, processes=assign_roles(snapshot.processes, snapshot.sockets, configured, snapshot.metrics))
 
 
-class _Words:
+class Words:
     """Puts what was judged of the joined snapshot into the hosts' own words."""
+
+    joined: Joined
 
     def __init__(
         self, joined: Joined, names: Mapping[int, str], positions: Sequence[Mapping[str, Sequence[int]]]
     ) -> None:
-        self._joined = joined
+        self.joined = joined
         self._names = names
         self._positions = positions
         self._pids = frozenset(process.pid for process in joined.snapshot.processes)
 
     def verdict(self, verdict: Verdict) -> Verdict:
+        """All of it."""
         return replace(
             verdict,
             holder_pids=tuple(own_pid(pid) for pid in verdict.holder_pids),
-            holder_hosts=tuple(self._names.get(number_of(pid), "") for pid in verdict.holder_pids),
+            holder_hosts=self.hosts(verdict.holder_pids),
             summary=self.sentence(verdict.summary),
-            evidence=self._evidence(verdict.evidence),
+            evidence=self.evidence(verdict.evidence),
             ruled_out=tuple(
-                replace(each, hop=self.sentence(each.hop), evidence=self._evidence(each.evidence))
+                replace(each, hop=self.sentence(each.hop), evidence=self.evidence(each.evidence))
                 for each in verdict.ruled_out
             ),
             unknowns=tuple(map(self.sentence, verdict.unknowns)),
             attribution=tuple(map(self._attribution, verdict.attribution)),
             next_steps=tuple(map(self._step, verdict.next_steps)),
         )
+
+    def hosts(self, pids: Iterable[int]) -> tuple[str, ...]:
+        """The host of each."""
+        return tuple(self._names.get(number_of(pid), "") for pid in pids)
 
     def sentence(self, text: str) -> str:
         """The text with its pids as their hosts have them: "pid 4711 on gpu-07"."""
@@ -187,7 +196,8 @@ class _Words:
         groups = ((number, [str(own_pid(p)) for p in of]) for number, of in groupby(pids, number_of))
         return " and ".join(f"{', '.join(of)} on {self._names[number]}" for number, of in groups)
 
-    def _evidence(self, several: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    def evidence(self, several: Iterable[Evidence]) -> tuple[Evidence, ...]:
+        """Each with its text, and its references into the snapshots of the hosts."""
         return tuple(
             replace(each, text=self.sentence(each.text), ref=" ".join(map(self._ref, each.ref.split())))
             for each in several
@@ -196,10 +206,10 @@ class _Words:
     def _ref(self, ref: str) -> str:
         """A reference into the snapshot of a host; of what was made over all hosts it stays as it is."""
         found = _REF.fullmatch(ref)
-        if found is None or found[1] not in self._joined.first:
+        if found is None or found[1] not in self.joined.first:
             return ref
         kind, index = found[1], int(found[2])
-        starts = self._joined.first[kind]
+        starts = self.joined.first[kind]
         number = max(n for n, start in enumerate(starts, 1) if start <= index)
         own = index - starts[number - 1]
         moved = self._positions[number - 1].get(kind) if self._positions else None

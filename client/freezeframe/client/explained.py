@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from freezeframe.judge.explain import Explanation, explain
+from freezeframe.judge.explain import Explanation, explain, explain_fleet
+from freezeframe.judge.fleet import Fleet
+from freezeframe.judge.model import Evidence
 from freezeframe.judge.needed import needed
 from freezeframe.v1 import snapshot_pb2
 
@@ -14,6 +17,27 @@ def explanation(snapshot: snapshot_pb2.Snapshot) -> Explanation | None:
     try:
         judged = needed(snapshot)
         told = explain(judged.snapshot)
-        return replace(told, facts=tuple(replace(fact, ref=judged.own(fact.ref)) for fact in told.facts))
     except Exception:  # noqa: BLE001 - a file can come from anybody, and its verdict is shown all the same
+        return None
+
+    def own(several: Iterable[Evidence]) -> tuple[Evidence, ...]:
+        """Lead into the whole snapshot."""
+        return tuple(replace(each, ref=judged.own(each.ref)) for each in several)
+
+    fired = (
+        replace(
+            verdict,
+            evidence=own(verdict.evidence),
+            ruled_out=tuple(replace(each, evidence=own(each.evidence)) for each in verdict.ruled_out),
+        )
+        for verdict in told.fired
+    )
+    return replace(told, facts=own(told.facts), fired=tuple(fired))
+
+
+def explanation_of(fleet: Fleet) -> Explanation | None:
+    """Explain the verdict over several hosts, as `explanation` does that of one."""
+    try:
+        return explain_fleet(fleet)
+    except Exception:  # noqa: BLE001 - as above
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from freezeframe.client.errors import FileError
@@ -81,14 +82,23 @@ def together(opened: Opened, *, nameless: bool = False) -> snapshot_pb2.Snapshot
     """
     if not opened.is_fleet:
         return None
-    manifest = opened.manifest
-    missing: Sequence[file_pb2.Missing] = manifest.missing
     if nameless:
-        missing = [file_pb2.Missing(host=f"missing-{number}", error="nothing came") for number in range(len(missing))]
-    kept = manifest.verdict if manifest.HasField("verdict") and not nameless else None
-    fleet = judged(opened.needed(), manifest.hosts, missing)
+        missing = [
+            file_pb2.Missing(host=f"missing-{n}", error="nothing came") for n in range(len(opened.manifest.missing))
+        ]
+        manifest = file_pb2.Manifest(hosts=opened.manifest.hosts, missing=missing)
+        opened = replace(opened, manifest=manifest)
+    return page_and_fleet(opened)[0]
+
+
+def page_and_fleet(opened: Opened) -> tuple[snapshot_pb2.Snapshot, Fleet | None]:
+    """What hosts that were captured together say together, and how it was judged: None where it was not, here."""
+    manifest = opened.manifest
+    kept = manifest.verdict if manifest.HasField("verdict") else None
+    fleet = judged(opened.needed(), manifest.hosts, manifest.missing)
     # Of what is not whole nothing new is said.
-    return page_of(None if opened.lost and kept is not None else fleet, opened.lights, missing, kept)
+    told = None if opened.lost and kept is not None else fleet
+    return page_of(told, opened.lights, manifest.missing, kept), told
 
 
 def page_of(

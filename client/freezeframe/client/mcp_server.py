@@ -22,7 +22,7 @@ from mcp.types import ToolAnnotations
 from freezeframe.client import agents, compared, files, fleets
 from freezeframe.client.cli.show import SECTIONS
 from freezeframe.client.errors import ClientError
-from freezeframe.client.explained import explanation
+from freezeframe.client.explained import explanation, explanation_of
 from freezeframe.client.render import comparison, kept, markdown, sections
 from freezeframe.client.settings import Settings
 from freezeframe.judge import SCHEMA
@@ -137,10 +137,11 @@ class _Tools:
         path = snapshot if _is_file(snapshot) else None
         share = int(_within("budget", budget, _LEAST_BUDGET, _MOST_BUDGET)) // len(opened.hosts)
         pages = []
-        together = fleets.together(opened)
-        if together is not None:
+        if opened.is_fleet:
+            together, judged = fleets.page_and_fleet(opened)
+            told = explanation_of(judged) if why and judged is not None and "verdict" in names else None
             own = tuple(name for name in names if name in {"verdict", "findings", "hops"}) or ("verdict",)
-            pages.append(markdown.render(sections.build(together, own, path, why=False), share))
+            pages.append(markdown.render(sections.build(together, own, path, why=False, explanation=told), share))
         for each in opened.each(None if why else sections.read_by(names)):
             told = explanation(each) if why and "verdict" in names else None
             pages.append(markdown.render(sections.build(each, names, path, why=why, explanation=told), share))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from freezeframe.client import files, fleets
 from freezeframe.client.errors import SaveError
-from freezeframe.client.explained import explanation
+from freezeframe.client.explained import explanation, explanation_of
 from freezeframe.client.render import brief, json, markdown, sections, text
 from freezeframe.client.render.document import Section
 from freezeframe.client.render.sections import hosts, verdict
 from freezeframe.client.render.sections import why as why_sections
 from freezeframe.client.render.values import enum_name
 from freezeframe.client.settings import Settings, complain, emit
+from freezeframe.judge.explain import Explanation
 from freezeframe.v1 import snapshot_pb2
 
 if TYPE_CHECKING:
@@ -79,18 +80,20 @@ def display(
     Of several hosts that were captured together, what they say together comes first; `together` is that, where it is
     known already. Each host is read when its turn comes.
     """
-    fleet = together or fleets.together(opened)
     explained = why and (not names or "verdict" in names)
+    fleet, told = together, None
+    if fleet is None and opened.is_fleet:
+        fleet, judged = fleets.page_and_fleet(opened)
+        told = explanation_of(judged) if explained and judged is not None else None
     if settings.output == "json":
         fields = sections.fields(names) if names else ()
         pieces = (
-            json.stream(snapshot, fields, _chain(snapshot) if explained else {})
+            json.stream(snapshot, fields, _chain(explanation(snapshot)) if explained else {})
             for snapshot in opened.each(fields if fields and not explained else None)
         )
         if fleet is not None:
-            emit(
-                json.fleet(json.stream(fleet, tuple({*fields, "meta", "verdict"}) if fields else ()), pieces), utf8=True
-            )
+            own = tuple({*fields, "meta", "verdict"}) if fields else ()
+            emit(json.fleet(json.stream(fleet, own, _chain(told)), pieces), utf8=True)
         else:
             emit(next(pieces) if len(opened.hosts) == 1 else json.array(pieces), utf8=True)
         return
@@ -106,7 +109,7 @@ def display(
     shared = 0
     if fleet is not None:
         own = tuple(name for name in names if name in _TOGETHER) or ("verdict",)
-        head = sections.build(fleet, own, path, why=explained, hosts=fleets.records_of(opened))
+        head = sections.build(fleet, own, path, why=explained, explanation=told, hosts=fleets.records_of(opened))
         table = hosts.section(opened.lights, opened.manifest.hosts)
         titles = (Section(title=f"On {each.meta.host or 'an unnamed host'}", blocks=()) for each in opened.lights)
         pages = chain(((*head, table),), ((title, *page) for title, page in zip(titles, pages, strict=False)))
@@ -129,8 +132,7 @@ def _pages(
         yield sections.build(snapshot, names, path, why=why, explanation=told)
 
 
-def _chain(snapshot: snapshot_pb2.Snapshot) -> dict[str, Any]:
-    told = explanation(snapshot)
+def _chain(told: Explanation | None) -> dict[str, Any]:
     return {} if told is None else {"why": why_sections.to_plain(told)}
 
 

@@ -40,12 +40,17 @@ def pid(message: Message, field: str = "pid") -> str:
 
 def holders(verdict: verdict_pb2.Verdict) -> str:
     """Say who holds: "pid 7", or of several hosts "pid 7 on gpu-07, pids 8, 9 on gpu-08"; an address without a pid."""
-    if not verdict.holder_hosts:
-        return pids(verdict.holder_pids) or verdict.holder_address
+    return placed(verdict.holder_pids, verdict.holder_hosts) or verdict.holder_address
+
+
+def placed(numbers: Sequence[int], hosts: Sequence[str]) -> str:
+    """Say pids as `holders` does; `hosts` has the host of each, or is empty."""
+    if not hosts:
+        return pids(numbers)
     on: dict[str, list[int]] = {}
-    for number, host in zip(verdict.holder_pids, verdict.holder_hosts, strict=False):
+    for number, host in zip(numbers, hosts, strict=False):
         on.setdefault(host, []).append(number)
-    return ", ".join(f"{pids(numbers)} on {host}" for host, numbers in on.items())
+    return ", ".join(f"{pids(several)} on {host}" for host, several in on.items())
 
 
 def pids(numbers: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from freezeframe.client.render import units
 from freezeframe.client.render.document import Block, Bullets, Item, Paragraph, Section, Tone
 from freezeframe.client.render.sections import records
 from freezeframe.client.render.sections.contract import Snapshot, item
-from freezeframe.client.render.values import enum_name, pids
+from freezeframe.client.render.values import enum_name, placed
 from freezeframe.judge.explain import Explanation, Near
 from freezeframe.judge.model import Verdict
 
@@ -35,13 +35,20 @@ def to_plain(explanation: Explanation) -> dict[str, Any]:
                 "code": verdict.code.name,
                 "hop": verdict.hop,
                 "holder_pids": list(verdict.holder_pids),
+                "holder_hosts": list(verdict.holder_hosts),
                 "confidence": verdict.confidence.name,
                 "explains": verdict.explains,
             }
             for verdict in explanation.fired
         ],
         "near": [
-            {"code": near.code.name, "hop": near.hop, "holder_pids": list(near.holder_pids), "lacks": list(near.lacks)}
+            {
+                "code": near.code.name,
+                "hop": near.hop,
+                "holder_pids": list(near.holder_pids),
+                "holder_hosts": list(near.holder_hosts),
+                "lacks": list(near.lacks),
+            }
             for near in explanation.near
         ],
         "silent": [code.name for code in explanation.silent],
@@ -58,19 +65,22 @@ def _fired(explanation: Explanation, snapshot: Snapshot) -> tuple[Block, ...]:
 
 def _rule(verdict: Verdict) -> Item:
     explains = f", explains {units.count(verdict.explains, 'request')}" if verdict.explains else ""
-    return item(f"{verdict.code.name}{_of(verdict.hop, verdict.holder_pids)}: {verdict.confidence.name}{explains}")
+    of = _of(verdict.hop, placed(verdict.holder_pids, verdict.holder_hosts))
+    return item(f"{verdict.code.name}{of}: {verdict.confidence.name}{explains}")
 
 
 def _near(near: Near) -> Item:
-    return item(f"{near.code.name}{_of(near.hop, near.holder_pids)} lacks", "", *_either(near.lacks))
+    return item(
+        f"{near.code.name}{_of(near.hop, placed(near.holder_pids, near.holder_hosts))} lacks", "", *_either(near.lacks)
+    )
 
 
 def _either(lacks: tuple[str, ...]) -> tuple[str, ...]:
     return (lacks[0], *(f"or {lack}" for lack in lacks[1:]))
 
 
-def _of(hop: str, holders: tuple[int, ...]) -> str:
-    named = " ".join(part for part in (hop, pids(holders)) if part)
+def _of(hop: str, holders: str) -> str:
+    named = f"{hop} {holders}".strip()
     return f" ({named})" if named else ""
 
 
