@@ -156,7 +156,7 @@ def test_sections_of_a_fleet_are_read_once_to_judge_and_once_to_be_shown(watch: 
         (("show", "a.ffz"), 1),
         (("where", "eval-19-50", "a.ffz"), 1),
         (("where", "eval-19-50", "a.ffz", "--output", "json"), 2),
-        (("export", "a.ffz", "--to", "perfetto", "-o", "out"), 1),
+        (("export", "a.ffz", "--to", "perfetto", "-o", "out"), 2),
         (("export", "a.ffz", "--to", "otlp", "-o", "out"), 2),
     ],
 )
@@ -216,6 +216,24 @@ def test_why_leads_to_the_records_of_the_hosts() -> None:
     assert "    decode/metrics[" in text
     assert "not in this snapshot" not in text
     assert "\nOn " not in text
+
+
+def test_why_says_what_the_rules_were_given_of_all_hosts_and_which_are_near() -> None:
+    page = " ".join(run("show", "a.ffz", "--why").stdout.split())
+    _, facts, fired, near, *_ = re.split(
+        "Facts - |Rules that stand - |Rules that are near |Rules that do not stand ", page
+    )
+    assert re.search(r"client harness.py \(pid \d+ on clients\): 30 in flight", facts)
+    assert re.search(
+        r"router \(pid 7474 on routers\), from clients: 30 connections have a request that was read", facts
+    )
+    assert fired.startswith("ROUTER_DUAL_LEG (router pid 7474 on routers): HIGH, explains 30 requests")
+    assert near
+    shown = json.loads(run("show", "a.ffz", "verdict", "--why", "--output", "json").stdout)
+    assert shown["fleet"]["why"]["fired"][0]["holder_hosts"] == ["routers"]
+    assert [each["why"]["fired"][0]["code"] for each in shown["hosts"]] == [
+        each["verdict"]["code"] for each in shown["hosts"]
+    ]
 
 
 def test_json_has_the_fleet_and_its_hosts() -> None:

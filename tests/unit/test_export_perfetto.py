@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 
-from freezeframe.client.export import perfetto
+from freezeframe.client.export import packets, perfetto
 from freezeframe.v1 import snapshot_pb2
 
 support: Any = None
@@ -165,7 +165,7 @@ def test_hosts_with_the_same_pids_stay_apart_and_one_look_takes_the_whole_captur
 def test_packets_written_by_the_thousand_are_one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = b"".join(perfetto.render([snapshot(), snapshot(host="gpu-08")]))
     for at_once in (1, 7):
-        monkeypatch.setattr(perfetto, "_AT_ONCE", at_once)
+        monkeypatch.setattr(packets, "_AT_ONCE", at_once)
         assert b"".join(perfetto.render([snapshot(), snapshot(host="gpu-08")])) == whole
 
 

@@ -89,10 +89,14 @@ def _stacks(opened: files.Opened, form: str, subject: str | None) -> Iterable[by
 
 def _whole(opened: files.Opened, form: str) -> Iterable[bytes]:
     from freezeframe.client import fleets  # noqa: PLC0415
-    from freezeframe.client.export import otlp, perfetto  # noqa: PLC0415
+    from freezeframe.client.export import across, otlp, perfetto  # noqa: PLC0415
 
     if form == "perfetto":
-        return perfetto.render(opened.each(), [part.ahead_ms for part in opened.manifest.hosts])
+        fleet = fleets.judge(opened)
+        ways = () if fleet is None else tuple(across.ways(fleet))
+        # What all hosts say together is no longer needed.
+        del fleet
+        return perfetto.render(opened.each(), [part.ahead_ms for part in opened.manifest.hosts], ways)
     together = fleets.together(opened)
     return [otlp.render(chain(() if together is None else (together,), opened.each(("findings",))))]
 
