@@ -1,5 +1,7 @@
 """`snap` of 500 hosts at once, a megabyte each, with and without 50 dead ones: seconds and memory of the client.
 
+Then what is done with the file: each command by itself.
+
 The hosts are sockets of 16 processes on this machine, so what the agents of a fleet do by themselves is done here by
 the same cores. The client runs in a network of its own, from which nothing answers.
 """
@@ -144,6 +146,29 @@ def snap(home: Path, *hosts: str) -> Run:
     )  # fmt: skip
 
 
+# What is done with a file of many hosts, and what it may take of memory: MB.
+AFTERWARDS = (
+    ("show FILE", 700.0),
+    ("show FILE requests", 700.0),
+    ("show FILE native", 700.0),
+    ("show FILE --why", 700.0),
+    ("where chatcmpl-1 FILE", 700.0),
+    ("export FILE --to parquet -o tables", 700.0),
+    ("export FILE --to otlp -o logs", 700.0),
+)
+
+
+def use(home: Path, what: str, path: Path) -> tuple[float, float]:
+    """Peak of resident memory, MB, and seconds of one command; what it says goes nowhere."""
+    arguments = [str(path) if word == "FILE" else word for word in what.split()]
+    meter = [sys.executable, "-S", "-c", _METER, str(home / "meter"), sys.executable, "-m", "freezeframe.client"]
+    begin = time.monotonic()
+    subprocess.run([*meter, *arguments], cwd=home, stdout=subprocess.DEVNULL, check=True, timeout=3000)
+    took_s = time.monotonic() - begin
+    peak_kb, _ = (home / "meter").read_text().split()
+    return float(peak_kb) / 1024, took_s
+
+
 def size(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return path.stat().st_size
@@ -158,6 +183,7 @@ def test_of_500_hosts(tmp_path: Path) -> None:
         with agents(folder, cast), dead(folder) as gone:
             without = snap(tmp_path)
             beside = snap(tmp_path, *gone)
+    used = {what: use(tmp_path, what, tmp_path / "0.ffz") for what, _ in AFTERWARDS}
     how = f"{PROCESSES} processes serve all, {len(cast.file(0)) / 1e6:.1f} MB each, DECODE_STALLED on one of them"
     record(f"snap of {HOSTS} hosts", f"{without.took_s:.1f} s, {without.cpu_s:.1f} s of CPU", "<= 60 s", how)
     record(
@@ -169,6 +195,9 @@ def test_of_500_hosts(tmp_path: Path) -> None:
         f"50 dead hosts beside {HOSTS}", f"{more_s:+.1f} s", f"<= {CONNECT_S:.0f} s, the connect timeout",
         f"{REFUSED} refuse, {SILENT} are silent, to {FAR} no packet comes",
     )  # fmt: skip
+    for what, most_mb in AFTERWARDS:
+        peak_mb, took_s = used[what]
+        record(f"{what}, of {HOSTS} hosts", f"{peak_mb:.0f} MB", f"<= {most_mb:.0f} MB", f"{took_s:.0f} s")
     for run, missing in ((without, 0), (beside, REFUSED + SILENT + FAR)):
         verdict = run.manifest.verdict
         assert verdict.code == verdict_pb2.Verdict.Code.DECODE_STALLED
@@ -182,3 +211,4 @@ def test_of_500_hosts(tmp_path: Path) -> None:
     assert max(without.took_s, beside.took_s) <= 60.0
     assert max(without.peak_mb, beside.peak_mb) <= 500.0
     assert more_s <= CONNECT_S
+    assert {what for what, most_mb in AFTERWARDS if used[what][0] > most_mb} == set()
