@@ -29,6 +29,18 @@ def test_a_client_that_takes_nothing():
         assert (verdict.confidence, verdict.explains) == (Level.HIGH, 4)
 
 
+def test_lookalike_a_client_that_reads_a_buffer_at_a_time():
+    for age_ms, code in ((9_000, Code.UNDETERMINED), (10_000, Code.CLIENT_NOT_READING)):
+        scene = Scene()
+        harness, router, engine = scene.client(), scene.router(), scene.engine()
+        scene.untaken(harness, router, 2, age_ms=age_ms)
+        scene.streams(router, engine, 2)
+        for index, socket in enumerate(scene.sockets):
+            if socket.send_queue:
+                scene.sockets[index] = replace(socket, send_queue=0.0, send_queue_after=0.0, peer_window_bytes=60_000.0)
+        assert scene.verdict().code is code, age_ms
+
+
 def test_a_client_on_another_host():
     scene = Scene()
     scene.untaken("10.0.0.9", scene.router(), 2, age_ms=6_000)

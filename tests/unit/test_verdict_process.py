@@ -138,6 +138,14 @@ def test_lookalike_a_router_and_a_scheduler_of_somebody_else_that_ended_with_nob
     assert (after.code, after.holder_pids) == (before.code, before.holder_pids)
 
 
+def test_near_miss_uninterruptible_at_two_looks_that_a_slow_disk_may_lie_between():
+    scene, _, _, engine = stuck(window_ms=300.0)
+    scene.state(engine.scheduler, "D")
+    main = replace(scene.processes[engine.scheduler].threads[0], wchan="vm_mmap_pgoff", voluntary_switches_delta=0)
+    scene.change(engine.scheduler, threads=(main,))
+    assert scene.verdict().code is not Code.PROCESS_UNINTERRUPTIBLE
+
+
 def test_uninterruptible_at_both_looks():
     scene, _, _, engine = stuck()
     scene.state(engine.scheduler, "D")

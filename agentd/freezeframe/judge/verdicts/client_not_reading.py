@@ -1,12 +1,14 @@
 """CLIENT_NOT_READING: answers have reached a client, or its window, and it does not take them.
 
 Proof: bytes wait in the client's receive queue (this host), or the server has bytes to send and the client offers no
-window (another host); and the client took none of them over the whole window, or, with one look, for STUCK_MS since
-the last came. A local client must be able to run: a stopped one is PROCESS_STOPPED.
-HIGH when bytes wait in the server's send queue as well; else MEDIUM. The router may go on buffering in its own memory.
+window (another host); the client took none of them over the whole window, or, with one look, for STUCK_MS since the
+last came; and either they hold the server back, which has more in its send queue, or the last of them came LONG_MS ago.
+A local client must be able to run: a stopped one is PROCESS_STOPPED.
+HIGH when the server is held back on all of them; else MEDIUM. The router may go on buffering in its own memory.
 
-Lookalikes: a stream caught between two reads (bytes are taken); the last bytes of an answer that a client leaves
-unread when it has seen its end, so less than a kilobyte is no proof.
+Lookalikes: a stream caught between two reads (bytes are taken); one that is read slowly, a buffer at a time with long
+pauses, while the window takes all that the server has; the last bytes of an answer that a client leaves unread when it
+has seen its end, so less than a kilobyte is no proof.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import shlex
 from collections.abc import Sequence
 
 from freezeframe.judge.correlate.facts import Connection, Facts
-from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, STUCK_MS
+from freezeframe.judge.correlate.thresholds import LEFTOVER_BYTES, LONG_MS, STUCK_MS
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.verdicts._proof import runs
 from freezeframe.judge.verdicts._steps import stacks, step
@@ -36,11 +38,11 @@ def rule(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def _client(facts: Facts, pid: int | None, address: str, untaken: Sequence[Connection]) -> Verdict | None:
-    found = [c for c in untaken if _amount(facts, c) >= LEFTOVER_BYTES and _old(facts, c)]
+    found = [c for c in untaken if _amount(facts, c) >= LEFTOVER_BYTES and _waits(facts, c)]
     # A client that nothing is known of is no process of this snapshot, but its receive queue is.
     if not found or (pid in facts.processes and pid is not None and not runs(facts, pid)):
         return None
-    blocked = [c for c in found if _unsent(facts, c)]
+    blocked = [c for c in found if _held_back(facts, c)]
     name = process(facts, pid) if pid is not None else address
     waiting = sum(_amount(facts, c) for c in found)
     servers = sorted({c.server_pid for c in found if c.server_pid is not None})
@@ -84,5 +86,16 @@ def _unsent(facts: Facts, connection: Connection) -> float:
     return facts.snapshot.sockets[connection.server_index].send_queue if connection.server_index is not None else 0.0
 
 
-def _old(facts: Facts, connection: Connection) -> bool:
-    return facts.two_looks or (connection.age_ms is not None and connection.age_ms >= STUCK_MS)
+def _held_back(facts: Facts, connection: Connection) -> bool:
+    """Whether the server has more than the client's window takes, at each look."""
+    if connection.server_index is None:
+        return False
+    server = facts.snapshot.sockets[connection.server_index]
+    return server.send_queue > 0 and (not facts.two_looks or bool(server.send_queue_after))
+
+
+def _waits(facts: Facts, connection: Connection) -> bool:
+    age_ms = connection.age_ms or 0.0
+    if not _held_back(facts, connection):
+        return age_ms >= LONG_MS
+    return facts.two_looks or age_ms >= STUCK_MS

@@ -1,7 +1,7 @@
 """PROCESS_UNINTERRUPTIBLE: a process of the path stayed in an uninterruptible sleep.
 
 Proof: its main thread is in D at both looks, used no CPU time and did not switch in between: it never left. Two looks
-are needed, since every read of a disk passes through D. With one look nothing is claimed.
+are needed, a window apart that is longer than a read of a busy disk takes. With one look nothing is claimed.
 The wait channel names the cause: a device, a file system on dead storage, a vfork, a fault under a stalled lock.
 """
 
@@ -15,10 +15,13 @@ from freezeframe.judge.verdicts._words import count, evidence, process, process_
 
 Level = Confidence.Level
 
+# The default window, less what its two looks may lie apart by.
+_WINDOW_MS = 900.0
+
 
 def rule(facts: Facts) -> tuple[Verdict, ...]:
     """One verdict per process."""
-    if not facts.two_looks:
+    if facts.window_ms < _WINDOW_MS:
         return ()
     return tuple(_verdict(facts, p, p.threads[0]) for p in path_processes(facts) if p.threads and _stayed(p.threads[0]))
 
