@@ -96,6 +96,14 @@ def test_a_pipe_is_not_cut_at_the_usual_width(tmp_path: Path) -> None:
     assert max(map(len, plain.stdout.decode().splitlines())) > 80
 
 
+@pytest.mark.parametrize("columns", ["0", "-5", "x", "\u00b2", "9" * 5000])
+def test_columns_that_are_no_width_do_not_count(tmp_path: Path, columns: str) -> None:
+    (tmp_path / "a.ffz").write_bytes(story_bytes())
+    plain = client("show", "a.ffz", cwd=tmp_path, LC_ALL="C.UTF-8")
+    told = client("show", "a.ffz", cwd=tmp_path, LC_ALL="C.UTF-8", COLUMNS=columns)
+    assert (told.returncode, told.stdout) == (0, plain.stdout)
+
+
 def test_show_needs_no_grpc(tmp_path: Path) -> None:
     (tmp_path / "x.ffz").write_bytes(story_bytes())
     loaded = modules_after(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 
-from freezeframe.judge import file, wire
+from freezeframe.judge import file
 from freezeframe.v1 import snapshot_pb2
 from tests.support.command import run
-from tests.support.filled import filled_snapshot
 from tests.support.hostile_page import hostile
+from tests.support.odd import MOMENTS, NUMBERS, TEXTS, full, with_all
 from tests.support.story import story
 
 pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.timeout(300)]
@@ -30,44 +29,15 @@ COMMANDS = (
     ("diff", "x.ffz", "x.ffz"),
 )
 TABLES = ("export", "x.ffz", "--to", "parquet", "-o", "tables")
-# By kind of field.
-NUMBERS: dict[int, tuple[Any, ...]] = {
-    FieldDescriptor.CPPTYPE_DOUBLE: (float("nan"), float("inf"), -float("inf"), 1e300, -1e300, 1e-300, 0.0),
-    FieldDescriptor.CPPTYPE_UINT32: (2**32 - 1, 0),
-    FieldDescriptor.CPPTYPE_ENUM: (9999,),
-}
-
-
-def full() -> snapshot_pb2.Snapshot:
-    message: snapshot_pb2.Snapshot = wire.to_message(filled_snapshot())
-    return message
-
-
-def each_message(message: Message) -> Iterator[Message]:
-    for field, value in message.ListFields():
-        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for inner in value if wire.is_repeated(field) else (value,):
-                yield from each_message(inner)
-    yield message
-
-
-def with_all(snapshot: snapshot_pb2.Snapshot, values: dict[int, Any]) -> snapshot_pb2.Snapshot:
-    """Put a value into every field of its kind; a repeated one keeps its length."""
-    for message in list(each_message(snapshot)):
-        for field in message.DESCRIPTOR.fields:
-            if field.cpp_type not in values or field.name == "schema":
-                continue
-            if wire.is_repeated(field):
-                items = getattr(message, field.name)
-                items[:] = [values[field.cpp_type]] * len(items)
-            else:
-                setattr(message, field.name, values[field.cpp_type])
-    return snapshot
 
 
 def told(*snapshots: snapshot_pb2.Snapshot, without: tuple[str, ...] = ()) -> None:
     """Every command does its work, but for exports of stacks where there is none (`without`)."""
     Path("x.ffz").write_bytes(file.write(snapshots, "t"))
+    done_all(without)
+
+
+def done_all(without: tuple[str, ...] = ()) -> None:
     for command in COMMANDS:
         expected = 5 if command[0] == "export" and command[3] in without else 0
         done = run(*command)
@@ -93,6 +63,34 @@ def test_no_result_takes_the_place_of_its_snapshot(tmp_path: Path) -> None:
     assert done.stderr.endswith("a.md: the map stays with you; name another file for the report\n")
     assert Path("x.ffz").read_bytes() == data
     assert sorted(each.name for each in tmp_path.iterdir()) == ["here", "latest.ffz", "x.ffz"]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_snapshot_that_comes_through_a_pipe(hosts: int) -> None:
+    """Such as `show <(ssh gpu-07 cat x.ffz)`: it can be read once."""
+    data = file.write([story()] * hosts, "t", full().verdict)
+    Path("x.ffz").write_bytes(data)
+    for command in (("show",), ("show", "verdict", "--why"), ("report",), ("export", "--to", "otlp", "-o", "o")):
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        piped, filed = (run(command[0], path, *command[1:]) for path in (f"/dev/fd/{reader}", "x.ffz"))
+        os.close(reader)
+        assert (piped.exit_code, piped.stdout.replace(f"/dev/fd/{reader}", "x.ffz")) == (0, filed.stdout)
+
+
+@pytest.mark.parametrize("ahead_ms", [float("nan"), float("inf"), -float("inf"), 1e300, -1e300, 1.0])
+@pytest.mark.parametrize("moment", ["", "2026-01-02T03:04:05Z"])
+def test_clocks_of_a_fleet_that_none_has(ahead_ms: float, moment: str) -> None:
+    one, two = story(), story()
+    one.meta.started_at = two.meta.started_at = moment
+    data = file.write([one, two], "t", full().verdict)
+    manifest = file.read_manifest(data)
+    for part in manifest.hosts:
+        part.ahead_ms = part.ahead_error_ms = ahead_ms
+    head = file.fleet_head(manifest.hosts, "t", manifest.verdict)
+    Path("x.ffz").write_bytes(head + data[file.manifest_end(data) :])
+    done_all()
 
 
 def test_the_form_of_a_report_follows_its_name_in_either_case() -> None:
@@ -131,20 +129,12 @@ def test_numbers_that_nothing_has_in_tables(place: int) -> None:
     assert run(*TABLES).stderr == "tables\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "\x1b[2J\n\r\0", "\u202e\u2066x", "a" * 100_000, ";|`*_[](<b>&]]>", "\ud7ff\ufffe\U0010ffff", "..", "/", "-o",
-     "requests[0]", f"requests[{'9' * 5000}]", "requests[\u00b2]", "\u0661"],
-    ids=ascii,
-)  # fmt: skip
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_texts_that_nothing_has(text: str) -> None:
     told(with_all(full(), {FieldDescriptor.CPPTYPE_STRING: text}))
 
 
-@pytest.mark.parametrize(
-    "moment",
-    ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "Z", "2026-01-02"],
-)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_moments_that_no_clock_shows(moment: str) -> None:
     snapshot = story()
     snapshot.meta.started_at = moment

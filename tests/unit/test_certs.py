@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import subprocess
@@ -9,13 +10,17 @@ import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import hypothesis
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from freezeframe.agentd import certs
+from freezeframe.agentd import certs, tls
 from freezeframe.agentd.config import Config, Remote
 from freezeframe.agentd.daemon import check_remote, command
-from freezeframe.agentd.errors import ConfigError
+from freezeframe.agentd.errors import CertificateError, ConfigError
+from freezeframe.agentd.roles import Role
 from tests.support.command import SEPARATE
 
 
@@ -89,6 +94,24 @@ def test_nothing_is_replaced_unless_asked_for(folder: Path) -> None:
     assert not (folder / "alice" / "client.key").is_symlink()
     assert run("init", "--dir", str(folder), "--force").exit_code == 0
     assert (folder / "ca.key").read_bytes() != before["ca.key"]
+
+
+def test_the_certificate_of_another_authority_stays(tmp_path: Path, folder: Path) -> None:
+    other = tmp_path / "other"
+    run("init", "--dir", str(other))
+    before = {name: (other / name).read_bytes() for name in ("ca.crt", "ca.key")}
+    done = run("issue", "gpu-07", "--dir", str(folder), "--out", str(other))
+    assert (done.exit_code, done.stderr.splitlines()) == (1, [
+        f"freezeframe-agentd: {other}/ca.crt is there already, of another authority",
+        "freezeframe-agentd: name another directory, or replace it with --force",
+    ])  # fmt: skip
+    assert {name: (other / name).read_bytes() for name in os.listdir(other)} == before
+    # Of one authority an agent and a client may share a directory.
+    assert run("issue", "gpu-07", "--dir", str(folder)).exit_code == 0
+    done = run("issue", "alice", "--role", "view", "--dir", str(folder), "--out", str(folder / "gpu-07"))
+    assert (done.exit_code, sorted(os.listdir(folder / "gpu-07"))) == (
+        0, ["agent.crt", "agent.key", "ca.crt", "client.crt", "client.key"]
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -236,3 +259,37 @@ def test_without_tls_a_loopback_address_alone(folder: Path) -> None:
         check_remote(Remote(), insecure=True)
     with pytest.raises(ConfigError, match="which of them"):
         check_remote(settings(folder), insecure=True)
+
+
+@pytest.fixture(scope="module")
+def issued(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("issued")
+    certs.init(str(folder), days=10, force=False)
+    certs.issue_agent(str(folder), ["gpu-07"], out=str(folder / "gpu-07"), days=5, force=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "gpu-07/agent.crt", "gpu-07/agent.key", "gpu-07/ca.crt"])
+@given(place=st.integers(0, 2000), bit=st.integers(0, 7))
+# The version of a certificate.
+@example(place=12, bit=4)
+@hypothesis.settings(max_examples=200, deadline=None)
+def test_one_bit_of_a_certificate_or_key_is_wrong(issued: Path, name: str, place: int, bit: int) -> None:
+    """It is said which file it is, or does not matter to who reads it."""
+    path = issued / name
+    whole = path.read_bytes()
+    first, *body, last = whole.splitlines()
+    der = bytearray(base64.b64decode(b"".join(body)))
+    der[place % len(der)] ^= 1 << bit
+    path.write_bytes(b"\n".join((first, base64.b64encode(der), last)) + b"\n")
+    refused: CertificateError | ConfigError | None = None
+    try:
+        if path.parent == issued:
+            certs.issue_client(str(issued), "alice", Role.VIEW, out=str(issued / "alice"), days=1, force=True)
+        else:
+            tls.load(settings(path.parent))
+    except (CertificateError, ConfigError) as error:
+        refused = error
+    finally:
+        path.write_bytes(whole)
+    assert refused is None or (str(path) in refused.detail and refused.hint)

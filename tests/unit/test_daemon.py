@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from freezeframe.agentd import daemon
+from freezeframe.agentd import daemon, supervisor
 
 
 @pytest.mark.parametrize("option", ["--runtime-dir", "--state-dir"])
@@ -42,6 +44,34 @@ def test_what_no_child_could_do_is_refused_at_once(tmp_path: Path, text: str, sa
     done = CliRunner().invoke(daemon.command, ["--config", str(path), *option])
     assert done.exit_code == 1
     assert said in done.output
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
+def test_a_directory_that_others_may_write_in_is_left_as_it_is(tmp_path: Path, mode: int) -> None:
+    """Such as /tmp: whoever is given it for its sockets must not take it from everybody else."""
+    everybodys = tmp_path / "tmp"
+    everybodys.mkdir()
+    everybodys.chmod(mode)
+    done = CliRunner().invoke(daemon.command, ["--runtime-dir", str(everybodys), "--state-dir", str(tmp_path / "s")])
+    assert (done.exit_code, done.output.splitlines()) == (1, [
+        f"freezeframe-agentd: using {everybodys}: others may write in it, and put a socket of theirs in place of ours",
+        f"freezeframe-agentd: name another directory, or, where it is the agent's own: chmod 711 {everybodys}",
+    ])  # fmt: skip
+    assert (stat.S_IMODE(everybodys.stat().st_mode), list(everybodys.iterdir())) == (mode, [])
+
+
+@pytest.mark.parametrize("umask", [0, 0o22, 0o77])
+def test_a_directory_is_made_with_its_mode_and_one_that_is_there_keeps_its_own(tmp_path: Path, umask: int) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there").chmod(0o755)
+    before = os.umask(umask)
+    try:
+        supervisor.prepare(str(tmp_path / "new" / "run"), 0o711)
+        supervisor.prepare(str(tmp_path / "there"), 0o711)
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new/run", "there")]
+    assert modes == [0o711, 0o755]
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
 
+from freezeframe.judge.correlate.joined import PIDS, join_hosts
 from freezeframe.judge.fleet import conclude_fleet
 from freezeframe.judge.model import Meta, Process, Snapshot, Verdict
+from freezeframe.judge.needed import needed
 from freezeframe.judge.verdicts import conclude
 from tests.replay.cases import CORPUS, read
 from tests.support.cut import cut
+from tests.support.odd import MOMENTS, NUMBERS, TEXTS, full, with_all
 
 Code = Verdict.Code
 
@@ -87,3 +92,32 @@ def test_clocks_that_differ_change_nothing_and_captures_that_do_are_said(parts: 
 def test_no_host_at_all_is_an_error() -> None:
     with pytest.raises(ValueError, match="no snapshot"):
         conclude_fleet([])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({FieldDescriptor.CPPTYPE_DOUBLE: each} for each in NUMBERS[FieldDescriptor.CPPTYPE_DOUBLE]),
+        # No kernel gives pids from 2**22 on, and none gives 0.
+        *({FieldDescriptor.CPPTYPE_UINT32: each} for each in (2**32 - 1, 2**22, 2**22 - 1, 1, 0)),
+        *({FieldDescriptor.CPPTYPE_STRING: each} for each in (*TEXTS, *MOMENTS, "10.0.0.2:30000", "[::]:0", "1:" * 50)),
+        {FieldDescriptor.CPPTYPE_ENUM: 9999},
+    ],
+    ids=ascii,
+)
+def test_one_host_that_says_what_none_can_leaves_a_verdict(parts: dict[str, Snapshot], odd: dict[int, Any]) -> None:
+    strange = needed(with_all(full(), odd)).snapshot
+    for several in ([*parts.values(), strange], [strange, *parts.values()]):
+        fleet = conclude_fleet(several, {}, [float("nan")] * len(several))
+        hosts = {host for finding in fleet.findings for host in finding.holder_hosts}
+        assert hosts <= {*fleet.names.values(), ""}
+
+
+def test_pids_that_no_kernel_gives_stay_with_their_host(parts: dict[str, Snapshot]) -> None:
+    """Those of one host never stand for a process of another."""
+    router = pid_of(parts["routers"], Process.Role.ROUTER)
+    # With the number of the third host in front of it.
+    liar = Snapshot(meta=Meta(host="liar"), processes=(Process(pid=2 * PIDS + router, title="liar"),))
+    joined = join_hosts([liar, *parts.values()]).snapshot
+    titles = {p.title for p in joined.processes if p.pid == 3 * PIDS + router}
+    assert titles == {p.title for p in parts["routers"].processes if p.pid == router}

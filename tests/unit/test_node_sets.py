@@ -10,7 +10,7 @@ import pytest
 from freezeframe.client.errors import HostError
 from freezeframe.client.node_sets import MOST_HOSTS, expand
 
-GROUPS = {"prod": ("gpu-[01-02]", "router-1"), "broken": ("gpu-[2-1]",)}
+GROUPS = {"prod": ("gpu-[01-02]", "router-1"), "broken": ("gpu-[2-1]",), "empty": ()}
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ GROUPS = {"prod": ("gpu-[01-02]", "router-1"), "broken": ("gpu-[2-1]",)}
         (("router-1", "gpu-[1-2]", "gpu-2"), ("router-1", "gpu-1", "gpu-2")),
         (("root@gpu-[1-2].example.net",), ("root@gpu-1.example.net", "root@gpu-2.example.net")),
         (("ssh://root@gpu-[1-2]:22/run/x",), ("ssh://root@gpu-1:22/run/x", "ssh://root@gpu-2:22/run/x")),
-        (("tls://[::1]:7443", "unix:/a,b"), ("tls://[::1]:7443", "unix:/a,b")),
+        (("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]"), ("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]")),
     ],
 )
 def test_sets(given: tuple[str, ...], hosts: tuple[str, ...]) -> None:
@@ -38,7 +38,11 @@ def test_groups_come_after_what_is_named() -> None:
     [
         (("gpu-[2-1]",), (), "gpu-[2-1] is no set of hosts: "),
         ((), ("broken",), "gpu-[2-1] is no set of hosts: "),
-        ((), ("test",), "there is no group test (known: broken, prod)"),
+        (("gpu-[01-",), (), "gpu-[01- is no set of hosts"),
+        (("gpu-[a-b]",), (), "gpu-[a-b] is no set of hosts"),
+        (("me@gpu-1-3]",), (), "me@gpu-1-3] is no set of hosts"),
+        ((), ("empty",), "the group empty has no host"),
+        ((), ("test",), "there is no group test (known: broken, empty, prod)"),
         ((f"gpu-[1-{MOST_HOSTS + 1}]",), (), "gpu-[1-1001] is 1,001 hosts, too many: one capture takes 1,000 hosts"),
         (("a-[1-600]", "b-[1-600]"), (), "1,200 hosts are too many: one capture takes 1,000 hosts"),
         (("gpu-[1-2]!gpu-[1-2]",), (), "gpu-[1-2]!gpu-[1-2] is no host at all"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -98,8 +99,7 @@ def _issue(
     )
     files = _pair(out, stem, certificate, key, force=force)
     if os.path.abspath(out) != os.path.abspath(directory):
-        copy = authority.public_bytes(serialization.Encoding.PEM)
-        files += (_File(path=os.path.join(out, "ca.crt"), data=copy, mode=0o644, replaces=True),)
+        files += (_copy(authority, out, force=force),)
     return _put(out, files)
 
 
@@ -140,6 +140,9 @@ def _authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivat
     try:
         with open(path, "rb") as stream:
             authority = x509.load_pem_x509_certificate(stream.read())
+        # What is damaged inside comes to light when it is read.
+        public, _ = authority.public_key(), authority.subject
+        begin, end = authority.not_valid_before_utc, authority.not_valid_after_utc
         path = key
         with open(path, "rb") as stream:
             private = serialization.load_pem_private_key(stream.read(), None)
@@ -151,12 +154,14 @@ def _authority(directory: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivat
         raise CertificateError(
             f"reading the authority's {path}: {error.strerror}", "run this as the user that the authority belongs to"
         ) from error
-    except (ValueError, TypeError) as error:
-        raise CertificateError(f"reading the authority's {path}: it is not what certs init makes") from error
-    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != authority.public_key():
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
+        raise CertificateError(
+            f"reading the authority's {path}: it is not what certs init makes",
+            "restore the pair, or begin anew: freezeframe-agentd certs init --force",
+        ) from error
+    if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public:
         raise CertificateError(f"{key} is not the key of {certificate}", "restore the pair, or begin anew: certs init")
     now = datetime.now(tz=timezone.utc)
-    begin, end = authority.not_valid_before_utc, authority.not_valid_after_utc
     if not begin <= now <= end:
         raise CertificateError(
             f"{certificate} is valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and it is "
@@ -193,6 +198,21 @@ def _pair(
                 f"{each.path} is there already", "name another directory, or replace it with --force"
             )
     return files
+
+
+def _copy(authority: x509.Certificate, out: str, *, force: bool) -> _File:
+    """Give the copy of an authority's certificate. Raises CertificateError where that of another one is there."""
+    path = os.path.join(out, "ca.crt")
+    data = authority.public_bytes(serialization.Encoding.PEM)
+    # What cannot be read is no copy of it either.
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        if stream.read() == data:
+            force = True
+    if os.path.lexists(path) and not force:
+        raise CertificateError(
+            f"{path} is there already, of another authority", "name another directory, or replace it with --force"
+        )
+    return _File(path=path, data=data, mode=0o644, replaces=True)
 
 
 def _put(directory: str, files: Sequence[_File]) -> tuple[str, ...]:

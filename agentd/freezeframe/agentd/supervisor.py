@@ -265,15 +265,29 @@ def child_environment(environment: Mapping[str, str], supervisor: int) -> dict[s
 
 
 def prepare(directory: str, mode: int) -> None:
-    """Make a directory of ours with this mode. Raises StartError when it is not ours to use."""
+    """Make a directory of ours with this mode; one that is there keeps its own, as it may be everybody's (/tmp).
+
+    Raises StartError when it is not ours to use.
+    """
+    made = False
     try:
-        os.makedirs(directory, mode=0o755, exist_ok=True)
+        os.makedirs(os.path.dirname(directory), mode=0o755, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(directory, mode)
+            made = True
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            owner = os.fstat(descriptor).st_uid
-            if owner != os.geteuid():
-                raise StartError(f"using {directory}: it belongs to uid {owner}", "name another directory")
-            os.fchmod(descriptor, mode)
+            found = os.fstat(descriptor)
+            if found.st_uid != os.geteuid():
+                raise StartError(f"using {directory}: it belongs to uid {found.st_uid}", "name another directory")
+            if made:
+                # Whatever the umask.
+                os.fchmod(descriptor, mode)
+            elif found.st_mode & 0o022:
+                raise StartError(
+                    f"using {directory}: others may write in it, and put a socket of theirs in place of ours",
+                    f"name another directory, or, where it is the agent's own: chmod {mode:o} {directory}",
+                )
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -75,7 +75,7 @@ def load(remote: Remote) -> Loaded:
     """Read the three files. Raises ConfigError, which names the file."""
     from cryptography import x509  # noqa: PLC0415 - megabytes that an agent without a listener need not have
 
-    path = ""
+    path = remote.certificate
     try:
         state = state_of(remote)
         path = remote.key
@@ -92,6 +92,8 @@ def load(remote: Remote) -> Loaded:
         path = remote.certificate
         with open(path, "rb") as stream:
             own = x509.load_pem_x509_certificate(stream.read())
+        # What is damaged inside comes to light when it is read.
+        name, ends = _common_name(own), own.not_valid_after_utc
         path = f"{remote.certificate} and {remote.key}"
         # A passphrase would be asked for on the terminal.
         context.load_cert_chain(remote.certificate, remote.key, password="")
@@ -100,9 +102,9 @@ def load(remote: Remote) -> Loaded:
         raise ConfigError(f"reading {path} for TLS: {why}", _MAKE) from error
     except OSError as error:
         raise ConfigError(f"reading {error.filename or path} for TLS: {error.strerror}", _MAKE) from error
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise ConfigError(f"reading {path} for TLS: it is no certificate in PEM", _MAKE) from error
-    return Loaded(context=context, name=_common_name(own), ends=own.not_valid_after_utc, state=state)
+    return Loaded(context=context, name=name, ends=ends, state=state)
 
 
 def _check_private(path: str) -> None:

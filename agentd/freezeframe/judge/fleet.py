@@ -140,7 +140,7 @@ def _milliseconds(moment: str) -> float | None:
     try:
         # Python 3.10 knows no "Z".
         return datetime.fromisoformat(moment.replace("Z", "+00:00")).astimezone(timezone.utc).timestamp() * 1000
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -161,7 +161,7 @@ class Words:
         self.joined = joined
         self._names = names
         self._positions = positions
-        self._pids = frozenset(process.pid for process in joined.snapshot.processes)
+        self._pids = frozenset(process.pid for process in joined.snapshot.processes if process.pid)
 
     def verdict(self, verdict: Verdict) -> Verdict:
         """All of it."""

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from freezeframe.judge import model, wire
 from freezeframe.judge.correlate.gauges import ACTIVE, COUNTERS, QUEUES
-from freezeframe.judge.correlate.rates import KINDS, LONGEST_S
+from freezeframe.judge.correlate.rates import KINDS, LEAST_INTERVAL_MS, LONGEST_S
 from freezeframe.judge.correlate.stacks import waits_before_sending
 from freezeframe.judge.correlate.tasks import where
 from freezeframe.judge.model import AsyncioTask, History, Process, PythonThread, Snapshot, Thread
@@ -134,7 +134,8 @@ def _task(message: stack_pb2.AsyncioTask) -> AsyncioTask:
 
 def _history(message: host_pb2.History) -> History:
     """The last minute of what clients got."""
-    samples = max(2, round(LONGEST_S * 1000.0 / message.interval_ms)) if message.interval_ms > 0 else 0
+    known = message.interval_ms >= LEAST_INTERVAL_MS
+    samples = max(2, round(LONGEST_S * 1000.0 / message.interval_ms)) if known else 0
     light = host_pb2.History(interval_ms=message.interval_ms)
     for series in message.series:
         if series.kind in KINDS:

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from freezeframe.client.errors import ConfigError
+from freezeframe.client.errors import ConfigError, HostError
 from freezeframe.client.node_sets import nodes
 
 SYSTEM_FILE = "/etc/freezeframe/client.toml"
@@ -109,7 +109,15 @@ def _parse(data: bytes, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         # No UTF-8, no TOML, a number of thousands of digits, brackets without end.
         raise ConfigError(f"reading the configuration {path}: {error}") from error
+    if _has_nul(parsed):
+        raise ConfigError(f"reading the configuration {path}: no name, address or path has a NUL (\\u0000) in it")
     return parsed
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_nul, (*value, *value.values())))
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
@@ -121,11 +129,13 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
         if not isinstance(entry, dict) or not isinstance(entry.get("address"), str):
             raise ConfigError(f'reading the configuration {path}: hosts.{name} needs address = "unix:PATH"')
         _known(entry, {"address"}, path, f"hosts.{name}.")
-        hosts.update({each: entry["address"].replace("{host}", each) for each in nodes(name)})
+        hosts.update({each: entry["address"].replace("{host}", each) for each in _nodes(name, path)})
     groups = dict(base.groups)
     for name, members in _table(raw, "groups", path).items():
         if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
             raise ConfigError(f'reading the configuration {path}: groups.{name} must be a list such as ["gpu-[01-32]"]')
+        if not all(each.strip() for each in members):
+            raise ConfigError(f"reading the configuration {path}: groups.{name}: the name of a host is empty")
         groups[name] = tuple(members)
     tls = _table(raw, "tls", path)
     _known(tls, set(TLS_FILES), path, "tls.")
@@ -141,6 +151,14 @@ def _merge(base: Config, raw: dict[str, Any], path: str) -> Config:
         color=_choice(defaults, "color", COLORS, path, base.color),
         tls={**base.tls, **tls},
     )
+
+
+def _nodes(name: str, path: str) -> tuple[str, ...]:
+    """The hosts of a set, with what is wrong with it said of the file."""
+    try:
+        return nodes(name)
+    except HostError as error:
+        raise ConfigError(f"reading the configuration {path}: hosts: {error}", error.hint) from error
 
 
 def _known(table: dict[str, Any], names: set[str], path: str, prefix: str) -> None:

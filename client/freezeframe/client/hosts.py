@@ -92,6 +92,9 @@ def resolve(host: str | None, role: Role, config: Config, environ: Mapping[str, 
 
     Raises HostError for a form that this version does not know, AgentNotThereError for a named one without socket.
     """
+    if host is not None and not host.strip():
+        # A variable that is not set must not become another host.
+        raise HostError("the name of a host is empty", "name one, or leave HOST out for this machine")
     named = host or environ.get("FREEZEFRAME_HOST") or None
     if named is None:
         return _local(role, environ)

@@ -44,7 +44,7 @@ class Settings:
         terminal = sys.stdout.isatty()
         # In a pipe, whoever sets COLUMNS to less than usual wants that width; more is what a shell tells its children.
         columns = self.environ.get("COLUMNS", "")
-        asked = terminal or (columns.isdecimal() and 0 < int(columns) < _NOT_A_TERMINAL)
+        asked = terminal or columns in map(str, range(1, _NOT_A_TERMINAL))
         width = shutil.get_terminal_size((_NOT_A_TERMINAL, 24)).columns if asked else _NOT_A_TERMINAL
         return Style(
             color=self.colored(terminal=terminal),

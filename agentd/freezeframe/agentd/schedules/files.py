@@ -47,7 +47,7 @@ class Files:
         schedules, ran_at, damage = [], [], []
         for name in sorted(os.listdir(self._made())):
             path = os.path.join(self._path, name)
-            if name.endswith(_TEMPORARY):
+            if name.startswith(".") and name.endswith(_TEMPORARY):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
             elif name.endswith(_SUFFIX):

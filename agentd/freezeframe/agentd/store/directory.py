@@ -100,7 +100,7 @@ class Directory:
             names = set(os.listdir(self._fd))
             for name in names:
                 alone = name.endswith(_COPIED) and name.removesuffix(_COPIED) + _SUFFIX not in names
-                if alone or name.endswith(_TEMPORARY):
+                if alone or (name.startswith(".") and name.endswith(_TEMPORARY)):
                     os.unlink(name, dir_fd=self._fd)
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 What is a host's own is made distinct, and nothing else is changed:
 
-- hosts are numbered from 1 in the order given; pid p of host n is `n * PIDS + p`. Pid 0 stays: it means that there is
-  none. Thread ids stay, since nothing looks at one without its pid.
+- hosts are numbered from 1 in the order given; pid p of host n is `n * PIDS + p`, also of one that says what no kernel
+  gives. Pid 0 stays: it means that there is none. Thread ids stay, since nothing looks at one without its pid.
 - network namespaces are told apart by `n * 2**32`, inodes of sockets are numbered anew;
 - records of one kind stand host after host, so that a position tells its host (`Place.first`);
 - the two ends of a connection between hosts are told of each other, as an agent does for those of its own host.
@@ -192,9 +192,9 @@ def _distinct_socket(socket: Socket, number: int, inodes: dict[tuple[int, int], 
     inode, peer = socket.inode, socket.peer_inode
     return replace(
         socket,
-        pid=socket.pid + by if socket.pid else socket.pid,
-        peer_pid=socket.peer_pid + by if socket.peer_pid else socket.peer_pid,
-        shared_with=tuple(pid + by for pid in socket.shared_with),
+        pid=own_pid(socket.pid) + by if socket.pid else socket.pid,
+        peer_pid=own_pid(socket.peer_pid) + by if socket.peer_pid else socket.peer_pid,
+        shared_with=tuple(own_pid(pid) + by for pid in socket.shared_with),
         netns=socket.netns + number * _NAMESPACES,
         inode=inodes.setdefault((number, inode), len(inodes) + 1) if inode else 0,
         peer_inode=inodes.setdefault((number, peer), len(inodes) + 1) if peer else peer,
@@ -210,7 +210,7 @@ def _moved(value: Any, by: int) -> Any:
     for name in PID_FIELDS[kind]:
         pid = getattr(value, name)
         if pid:
-            changed[name] = tuple(p + by for p in pid) if isinstance(pid, tuple) else pid + by
+            changed[name] = tuple(own_pid(p) + by for p in pid) if isinstance(pid, tuple) else own_pid(pid) + by
     for name in _HOLDING.get(kind, ()):
         changed[name] = _moved(getattr(value, name), by)
     return replace(value, **changed) if changed else value

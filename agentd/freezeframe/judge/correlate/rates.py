@@ -22,6 +22,8 @@ _BYTES, _EVENTS = "answer bytes", "answer events"
 # Kinds of series that are read, and over how long at most.
 KINDS = frozenset({_BYTES, _EVENTS})
 LONGEST_S = 60
+# A file can come from anybody: no recorder samples more often, or tells no number.
+LEAST_INTERVAL_MS = 1.0
 # Time over which tokens are counted.
 _TOKENS_S = 10
 # Sampled less often than this in that time, a rate says nothing of how steady it was: so much of it may be off.
@@ -104,7 +106,9 @@ def _written_together(facts: Facts) -> float:
 def _samples(snapshot: Snapshot, seconds: int, kind: str, wanted: Callable[[Series], bool]) -> Sequence[float] | None:
     """Sample by sample the sum of these series over the last seconds; None where nobody watched for so long."""
     history, recorder = snapshot.history, snapshot.recorder
-    if history is None or recorder is None or recorder.armed_ms < seconds * 1000.0 or history.interval_ms <= 0:
+    if history is None or recorder is None or not recorder.armed_ms >= seconds * 1000.0:
+        return None
+    if not history.interval_ms >= LEAST_INTERVAL_MS:
         return None
     samples = max(2, round(seconds * 1000.0 / history.interval_ms))
     found = [0.0] * samples

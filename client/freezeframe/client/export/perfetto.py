@@ -51,9 +51,9 @@ def render(
     first = Machine(packets, 0, uuids)
     across = _Across(first, ways)
     for number, snapshot in enumerate(snapshots):
-        ahead_ns = round(ahead_ms[number] * 1e6) if ahead_ms else 0
+        ahead = ahead_ms[number] if ahead_ms else 0.0
         machine = Machine(packets, number, uuids) if number else first
-        _Host(machine, number, snapshot, ahead_ns, across).write()
+        _Host(machine, number, snapshot, length_ns(ahead) - length_ns(-ahead), across).write()
         yield packets.data()
 
 
@@ -84,7 +84,7 @@ class _Host:
         self._snapshot = snapshot
         self._across = across
         meta = snapshot.meta
-        self._first_ns = unix_ns(meta.started_at) - ahead_ns
+        self._first_ns = max(unix_ns(meta.started_at) - ahead_ns, 0)
         window_ns = length_ns(meta.window_ms)
         self._second_ns = self._first_ns + window_ns if window_ns else None
         self._last_ns = self._first_ns + max(length_ns(meta.duration_ms), window_ns + _LEAST_NS)
