@@ -60,6 +60,13 @@ async def test_a_server_that_may_capture(tmp_path: Path) -> None:
             assert "\nCut to fit the budget: " in cut
             assert budget.tokens(cut) <= 150
 
+            for client_of in ("9" * 5000, "4294967296"):
+                result = await client.call_tool("snap", {"client": client_of})
+                assert result.is_error
+                assert "an argument cannot be used: " in result.content[0].text
+            failed, once = await called(client, "show", snapshot=ids[0], sections=["outcomes"] * 1000)
+            assert once.count("### Outcomes") == 1
+
             failed, difference = await called(client, "diff", first=ids[0], second=ids[1])
             assert not failed
             assert difference.startswith("**no request of a client in either, ")
@@ -80,6 +87,7 @@ async def test_a_server_that_only_reads_and_what_fails(tmp_path: Path) -> None:
                 ("show", {"snapshot": "nobody-1"}, "nobody-1"),
                 ("show", {"sections": ["nonsense"]}, "no section nonsense: there are verdict, "),
                 ("show", {"snapshot": "/etc/hostname.ffz"}, "No such file"),
+                ("show", {"snapshot": "a\0.ffz"}, "an argument cannot be used: embedded null byte"),
                 ("list", {"limit": 0}, "limit must be from 1 to 1000"),
             ):
                 failed, answer = await called(client, tool, **arguments)

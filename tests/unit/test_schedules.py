@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -132,6 +133,9 @@ def test_files_keep_schedules_and_a_damaged_one_costs_no_other(tmp_path: Path) -
         (json.dumps({"name": "a", "every_s": 60, "sh": "rm"}), "it has other fields than a schedule"),
         (json.dumps({"name": "c", "every_s": 60}), "it is of a schedule called 'c'"),
         (json.dumps({"name": "a", "when": "stuck"}), "when: 'stuck': there is no 'stuck'"),
+        # Of these no answer to anybody could be made.
+        (json.dumps({"name": "a", "every_s": 60, "note": "\ud800"}), "it has half of a character in it"),
+        (json.dumps({"name": "a", "every_s": 60, "only": ["\udfff"]}), "it has half of a character in it"),
     ):
         (folder / "a.json").write_text(damaged)
         loaded = files.load()
@@ -140,6 +144,14 @@ def test_files_keep_schedules_and_a_damaged_one_costs_no_other(tmp_path: Path) -
         # Whoever mends it finds it.
         assert (folder / "a.json").read_text() == damaged
     assert not list(folder.glob("*.tmp"))
+    (folder / os.fsdecode(b"\xff.json")).write_text("{}")
+    assert files.load().damage[-1].encode().endswith(b"\\xff.json: it has other fields than a schedule")
+    # What others keep there is theirs.
+    (folder / "theirs.tmp").write_text("x")
+    files.save(Schedule(name="c", every_s=60, note="\U0001f600"))
+    assert files.load().schedules[-1].note == "\U0001f600"
+    assert (folder / "theirs.tmp").read_text() == "x"
+    files.remove("c")
     for damaged in ("nan", "inf", "-1", "1e300", "", "\0"):
         (folder / "b.ran").write_text(damaged)
         assert files.load().ran_at == ()

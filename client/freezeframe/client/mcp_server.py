@@ -76,6 +76,9 @@ def _told(tool: Callable[P, str]) -> Callable[P, str]:
             return tool(*arguments, **named)
         except ClientError as error:
             raise ToolError(f"{error}" + (f"\nHint: {error.hint}" if error.hint else "")) from error
+        except ValueError as error:
+            # A NUL in a path, a number that is no pid: the caller has to know that it is its own.
+            raise ToolError(f"an argument cannot be used: {error}") from error
 
     return telling
 
@@ -104,7 +107,7 @@ class _Tools:
         host, outcomes, history. why: adds the facts, the rules that stand, and those that are near with what they lack.
         budget: tokens of the answer; the least important is cut first, and it is said what.
         """
-        return self._show(snapshot, tuple(sections or ("verdict",)), why, budget)
+        return self._show(snapshot, tuple(dict.fromkeys(sections or ("verdict",))), why, budget)
 
     @_told
     def diff(self, first: str, second: str = "latest", budget: int = _BUDGET) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import typing
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from freezeframe.agentd.store.whole import write_whole
 _SUFFIX, _RAN, _TEMPORARY = ".json", ".ran", ".tmp"
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _BYTES = 64 * 1024
+# Surrogates, which JSON can have and UTF-8 cannot.
+_HALVES = re.compile("[\ud800-\udfff]")
 # The end of the year 9999: no clock that can be told shows more.
 _LATEST = 253_402_300_799.0
 
@@ -54,7 +57,8 @@ class Files:
                 try:
                     schedules.append(parse(_read(path), name.removesuffix(_SUFFIX)))
                 except (OSError, ValueError) as error:
-                    damage.append(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
+                    shown = os.fsencode(path).decode(errors="backslashreplace")
+                    damage.append(f"{shown}: {error.strerror if isinstance(error, OSError) else error}")
             elif name.endswith(_RAN):
                 # Without it the schedule has not captured yet, as far as is known.
                 with contextlib.suppress(OSError, ValueError):
@@ -94,8 +98,11 @@ def parse(text: str, name: str) -> Schedule:
     """Read one from its JSON. Raises ValueError, whose sentence says what is wrong."""
     try:
         plain = json.loads(text)
+        halves = _HALVES.search(json.dumps(plain, ensure_ascii=False))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from error
+    if halves:
+        raise ValueError("it has half of a character in it, which cannot be sent")
     hints = typing.get_type_hints(Schedule)
     if not isinstance(plain, dict) or not {"name"} <= plain.keys() <= hints.keys():
         raise ValueError("it has other fields than a schedule")
