@@ -269,6 +269,8 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# Of a serial number below zero.
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "gpu-07/agent.crt", "gpu-07/agent.key", "gpu-07/ca.crt"])
 @given(place=st.integers(0, 2000), bit=st.integers(0, 7))
 # The version of a certificate.
