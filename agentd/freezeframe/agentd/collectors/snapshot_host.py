@@ -20,7 +20,6 @@ from freezeframe.agentd.host.text import escape
 from freezeframe.agentd.jobs import Job
 from freezeframe.judge.model import Host, Pressure, Snapshot, Throttle
 
-_RESOURCES = ("cpu", "memory", "io")
 # Distinct cgroups that are looked at; serving has one per service or container.
 _CGROUPS = 64
 
@@ -70,12 +69,12 @@ def _look(host: World, groups: Mapping[Cgroup, tuple[int, ...]]) -> tuple[Host, 
     stalls: dict[tuple[str, str], system.Stalls] = {}
     limits: dict[str, cgroups.CpuLimit] = {}
     pids: dict[str, list[int]] = {}
-    for resource in _RESOURCES:
+    for resource in system.RESOURCES:
         _keep(stalls, "", resource, system.read_pressure(host, resource))
     for group, members in groups.items():
         path = cgroups.pressure_path(group)
         if path:
-            for resource in _RESOURCES:
+            for resource in system.RESOURCES:
                 data = cgroups.read_pressure(host, path, resource)
                 _keep(stalls, escape(path), resource, system.parse_pressure(data))
         for limit in cgroups.cpu_limits(host, group):

@@ -27,7 +27,6 @@ _EVERY_S = 1.0
 _SHARE = 0.9
 # A recorder that was started again answers a fresh worker only.
 _WITHOUT_RECORDER_S = 5.0
-_RESOURCES = ("cpu", "memory", "io")
 _GONE = "X"
 
 
@@ -58,7 +57,7 @@ class _Looks:
         # Files of the namespaces in which targets listen; empty for our own.
         self._namespaces = {each: "" if each == home else host.proc(pid, "ns/net") for each, pid in others.items()}
         self._log = _open_log(host)
-        self._stalled: dict[str, tuple[float, int]] = {}
+        self._stalled = system.Stalled(host)
 
     def take(self) -> Snapshot:
         answer = None
@@ -70,7 +69,11 @@ class _Looks:
             processes=tuple(self._process(target) for target in self._targets),
             sockets=tuple(self._listeners()),
             kernel_events=self._events(),
-            host=HostState(pressure=tuple(self._pressure())),
+            host=HostState(
+                pressure=tuple(
+                    Pressure(resource=name, some_window=share) for name, share in self._stalled.since().items()
+                )
+            ),
         )
 
     def _process(self, target: Target) -> Process:
@@ -112,18 +115,6 @@ class _Looks:
             KernelEvent(kind=event.kind, text=event.text, code=event.code, device=event.device)
             for _, event in kernel_log.find_events(records)
         )
-
-    def _pressure(self) -> Iterator[Pressure]:
-        for resource in _RESOURCES:
-            stalls = system.read_pressure(self._host, resource)
-            if stalls is None:
-                continue
-            now = self._host.clock.monotonic()
-            at, total = self._stalled.get(resource, (now, stalls.some_total_us))
-            self._stalled[resource] = now, stalls.some_total_us
-            if now > at:
-                percent = min(100.0, (stalls.some_total_us - total) / (now - at) / 1e4)
-                yield Pressure(resource=resource, some_window=percent)
 
 
 def _open_log(host: Host) -> int | None:

@@ -38,6 +38,8 @@ PLACES = (
     ("/dev/shm", "shared memory"),  # noqa: S108
     ("/tmp", "temporary files"),  # noqa: S108
 )
+# What a host, or a cgroup, can be short of.
+RESOURCES = ("cpu", "memory", "io")
 _PRESSURE = re.compile(rb"^(some|full) avg10=([\d.]+) avg60=([\d.]+) avg300=[\d.]+ total=(\d+)", re.MULTILINE)
 _MEMINFO = re.compile(rb"^(\w+):\s+(\d+) kB", re.MULTILINE)
 _OOM_KILLS = re.compile(rb"^oom_kill (\d+)", re.MULTILINE)
@@ -76,6 +78,28 @@ def parse_pressure(data: bytes) -> Stalls | None:
 def read_pressure(host: Host, resource: str) -> Stalls | None:
     """Read the host's pressure of "cpu", "memory" or "io"."""
     return parse_pressure(_read(host, "proc/pressure", resource))
+
+
+class Stalled:
+    """The host's pressure from one question to the next."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def since(self) -> dict[str, float]:
+        """Share of the time since the last call in which some task waited, percent by resource; {} the first time."""
+        shares = {}
+        for resource in RESOURCES:
+            stalls = read_pressure(self._host, resource)
+            if stalls is None:
+                continue
+            now = self._host.clock.monotonic()
+            at, total = self._last.get(resource, (now, stalls.some_total_us))
+            self._last[resource] = now, stalls.some_total_us
+            if now > at:
+                shares[resource] = min(100.0, (stalls.some_total_us - total) / (now - at) / 1e4)
+        return shares
 
 
 def read_memory(host: Host) -> dict[str, float]:

@@ -21,7 +21,6 @@ from freezeframe.agentd.recorder.peers import Peers
 # CPU time that each of the three samplers may take, of the time that passes.
 _SHARE = 0.005
 _LONGEST_S = 15.0
-_RESOURCES = ("cpu", "memory", "io")
 # Processes whose CPU and threads are sampled, those with the most connections.
 _PROCESSES = 64
 _BLOCKED = "D"
@@ -107,7 +106,7 @@ class Sampler:
         self._present: dict[int, Connection] = {}
         self._processes: list[int] = []
         self._cpu: dict[int, tuple[float, float]] = {}
-        self._stalled: dict[str, tuple[float, int]] = {}
+        self._stalled = system.Stalled(host)
         self._paced = [_Paced(each) for each in (self._sample_edges, self._cpu_and_threads, self._pressure)]
 
     def step(self) -> None:
@@ -201,14 +200,4 @@ class Sampler:
         return "".join(found)
 
     def _pressure(self) -> dict[Key, float]:
-        values: dict[Key, float] = {}
-        for resource in _RESOURCES:
-            stalls = system.read_pressure(self._host, resource)
-            if stalls is None:
-                continue
-            now = self._host.clock.monotonic()
-            at, total = self._stalled.get(resource, (now, stalls.some_total_us))
-            self._stalled[resource] = now, stalls.some_total_us
-            if now > at:
-                values[Key("pressure", resource)] = min(100.0, (stalls.some_total_us - total) / (now - at) / 1e4)
-        return values
+        return {Key("pressure", resource): share for resource, share in self._stalled.since().items()}
