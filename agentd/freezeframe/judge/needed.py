@@ -4,6 +4,8 @@ A snapshot of a node with eight GPUs is some megabytes: stacks and kernel stacks
 to connections, series of 15 minutes. No rule looks at them. This is the one place that says what rules look at: when
 one looks at more, it is added here; the replay of hosts (tests/replay/test_hosts.py) fails until it is.
 
+Frames and labels that are the same in hundreds of records of hundreds of hosts are in memory once.
+
 Records that stay are whole, but for processes, of whose threads beside the main one only the number is known, unless a
 lock waits for the process, and for tasks, of whose chains the frame is left in which they wait. Records have other
 positions than in the host's own snapshot; `Needed.positions` leads back.
@@ -11,6 +13,7 @@ positions than in the host's own snapshot; `Needed.positions` leads back.
 
 from __future__ import annotations
 
+import functools
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +25,11 @@ from freezeframe.judge.correlate.gauges import ACTIVE, COUNTERS, QUEUES
 from freezeframe.judge.correlate.rates import KINDS, LEAST_INTERVAL_MS, LONGEST_S
 from freezeframe.judge.correlate.stacks import waits_before_sending
 from freezeframe.judge.correlate.tasks import where
-from freezeframe.judge.model import AsyncioTask, History, Process, PythonThread, Snapshot, Thread
+from freezeframe.judge.model import AsyncioTask, Frame, History, Metric, Process, PythonThread, Snapshot, Thread
 from freezeframe.judge.verdicts._proof import WORKER
 from freezeframe.judge.verdicts.router_no_workers import METRICS as OF_WORKERS
 from freezeframe.judge.verdicts.router_queue import QUEUED as OF_ROUTERS
-from freezeframe.v1 import host_pb2, process_pb2, snapshot_pb2, stack_pb2
+from freezeframe.v1 import host_pb2, metric_pb2, process_pb2, snapshot_pb2, stack_pb2
 
 # Sections that no rule reads, and those that are made anew.
 UNREAD = frozenset(
@@ -81,6 +84,8 @@ def needed(message: snapshot_pb2.Snapshot) -> Needed:
             values[name] = tuple(_process(each, waited_for) for each in message.processes)
         elif name == "asyncio_tasks":
             values[name] = tuple(map(_task, message.asyncio_tasks))
+        elif name == "metrics":
+            values[name] = tuple(_metric(message.metrics[i]) for i in positions[name])
         elif name == "history":
             values[name] = _history(message.history)
         elif wire.is_repeated(described):
@@ -127,9 +132,25 @@ def _task(message: stack_pb2.AsyncioTask) -> AsyncioTask:
     light.CopyFrom(message)
     for name in _UNREAD_OF_TASKS:
         light.ClearField(name)
-    if frame is not None:
-        light.frames.append(cast("stack_pb2.Frame", frame))
-    return wire.from_message(light, AsyncioTask)
+    task = wire.from_message(light, AsyncioTask)
+    return task if frame is None else replace(task, frames=_waits_in(frame.function, frame.file, frame.line))
+
+
+@functools.lru_cache(maxsize=1024)
+def _waits_in(function: str, file: str, line: int) -> tuple[Frame, ...]:
+    """Where tasks wait by the hundred, as one value."""
+    return (Frame(function=function, file=file, line=line),)
+
+
+def _metric(message: metric_pb2.Metric) -> Metric:
+    metric = wire.from_message(message, Metric)
+    return replace(metric, labels=_once(metric.labels))
+
+
+@functools.lru_cache(maxsize=4096)
+def _once(labels: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Labels that are equal, as those of all metrics of a process, as one value."""
+    return labels
 
 
 def _history(message: host_pb2.History) -> History:
