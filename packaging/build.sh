@@ -48,13 +48,13 @@ install -D -m 644 packaging/config/agentd.toml "$root/etc/freezeframe/agentd.tom
 install -D -m 755 packaging/capture-before-restart.sh "$root/usr/lib/freezeframe/capture-before-restart.sh"
 mkdir -p "$root/usr/bin"
 ln -s ../../opt/freezeframe/bin/freezeframe ../../opt/freezeframe/bin/freezeframe-agentd "$root/usr/bin/"
-complete() {
+completion() {
     mkdir -p "$root/$(dirname "$2")"
     "$bin/freezeframe" completion "$1" >"$root/$2"
 }
-complete bash usr/share/bash-completion/completions/freezeframe
-complete zsh usr/share/zsh/vendor-completions/_freezeframe
-complete fish usr/share/fish/vendor_completions.d/freezeframe.fish
+completion bash usr/share/bash-completion/completions/freezeframe
+completion zsh usr/share/zsh/vendor-completions/_freezeframe
+completion fish usr/share/fish/vendor_completions.d/freezeframe.fish
 mkdir -p "$root/usr/share/man/man1"
 "$bin/python" packaging/deb/man_pages.py "$root/usr/share/man/man1"
 gzip -9n "$root"/usr/share/man/man1/*
