@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from freezeframe.judge.model import Confidence, Verdict
 from freezeframe.judge.model.stacks import Frame
 from tests.support.scene import Scene
@@ -29,7 +31,8 @@ def test_a_client_that_takes_nothing():
         assert (verdict.confidence, verdict.explains) == (Level.HIGH, 4)
 
 
-def test_lookalike_a_client_that_reads_a_buffer_at_a_time():
+@pytest.mark.parametrize("on_the_way", [0.0, 384.0])
+def test_lookalike_a_client_that_reads_a_buffer_at_a_time(on_the_way):
     for age_ms, code in ((9_000, Code.UNDETERMINED), (10_000, Code.CLIENT_NOT_READING)):
         scene = Scene()
         harness, router, engine = scene.client(), scene.router(), scene.engine()
@@ -37,7 +40,13 @@ def test_lookalike_a_client_that_reads_a_buffer_at_a_time():
         scene.streams(router, engine, 2)
         for index, socket in enumerate(scene.sockets):
             if socket.send_queue:
-                scene.sockets[index] = replace(socket, send_queue=0.0, send_queue_after=0.0, peer_window_bytes=60_000.0)
+                scene.sockets[index] = replace(
+                    socket, send_queue=on_the_way, send_queue_after=on_the_way, peer_window_bytes=60_000.0,
+                    bytes_out_delta=1_700.0,
+                )  # fmt: skip
+            elif socket.recv_queue:
+                after = socket.recv_queue + 1_700.0
+                scene.sockets[index] = replace(socket, recv_queue_after=after, bytes_in_delta=1_700.0)
         assert scene.verdict().code is code, age_ms
 
 

@@ -87,11 +87,11 @@ def _unsent(facts: Facts, connection: Connection) -> float:
 
 
 def _held_back(facts: Facts, connection: Connection) -> bool:
-    """Whether the server has more than the client's window takes, at each look."""
+    """Whether the server has more than the client's window takes, and not only bytes that are on their way."""
     if connection.server_index is None:
         return False
     server = facts.snapshot.sockets[connection.server_index]
-    return server.send_queue > 0 and (not facts.two_looks or bool(server.send_queue_after))
+    return server.send_queue > 0 and (server.peer_window_bytes == 0 or connection.bytes_down_delta == 0)
 
 
 def _waits(facts: Facts, connection: Connection) -> bool:
