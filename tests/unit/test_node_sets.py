@@ -22,7 +22,10 @@ GROUPS = {"prod": ("gpu-[01-02]", "router-1"), "broken": ("gpu-[2-1]",), "empty"
         (("router-1", "gpu-[1-2]", "gpu-2"), ("router-1", "gpu-1", "gpu-2")),
         (("root@gpu-[1-2].example.net",), ("root@gpu-1.example.net", "root@gpu-2.example.net")),
         (("ssh://root@gpu-[1-2]:22/run/x",), ("ssh://root@gpu-1:22/run/x", "ssh://root@gpu-2:22/run/x")),
-        (("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]"), ("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]")),
+        (
+            ("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]"),
+            ("tls://[::1]:7443", "unix:/a,b", "ssh://[fe80::1%eth0]"),
+        ),
     ],
 )
 def test_sets(given: tuple[str, ...], hosts: tuple[str, ...]) -> None:

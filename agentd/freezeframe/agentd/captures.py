@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from freezeframe.agentd import bounded
 from freezeframe.agentd.capture import CaptureSpec, OnStep, Step, Urgency
 from freezeframe.agentd.config import CaptureLimits
 from freezeframe.agentd.errors import AgentError, BusyError, LauncherDownError
@@ -152,7 +153,7 @@ class Captures:
             run.started = self._clock()
             outcome, snapshot = "failed", None
             try:
-                snapshot = await asyncio.wait_for(
+                snapshot = await bounded.wait(
                     self._engine.capture(run.spec, run.on_step), run.spec.deadline_ms / 1000.0 + _ENGINE_GRACE_S
                 )
                 outcome = "ok"

@@ -23,7 +23,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from freezeframe.agentd import logs, remote, sockets
+from freezeframe.agentd import bounded, logs, remote, sockets
 from freezeframe.agentd.audit import Audit
 from freezeframe.agentd.audit_file import AuditFile
 from freezeframe.agentd.callers import Callers, of_socket
@@ -148,7 +148,7 @@ async def _stop(
     """Let calls end for a moment, then end them."""
     # A watcher that does not read could hold this up.
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*(each.enter_graceful_shutdown() for each in healths)), 0.5)
+        await bounded.wait(asyncio.gather(*(each.enter_graceful_shutdown() for each in healths)), 0.5)
     stopping = [asyncio.ensure_future(server.stop(_GRACE_S)) for server in servers]
     await asyncio.wait(stopping, timeout=_GRACE_S / 2)
     await parts.captures.stop()

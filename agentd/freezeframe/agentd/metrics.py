@@ -16,6 +16,7 @@ import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as Source
 
+from freezeframe.agentd import bounded
 from freezeframe.agentd.captures import Ended
 from freezeframe.agentd.host import Clock
 from freezeframe.agentd.schedules.feed import Feed
@@ -175,7 +176,7 @@ async def serve(address: str, port: int, text: Callable[[], bytes], on_problem: 
         connections += 1
         try:
             if connections <= _CONNECTIONS:
-                await asyncio.wait_for(_answer(reader, writer, text), _ANSWER_S)
+                await bounded.wait(_answer(reader, writer, text), _ANSWER_S)
         except (OSError, ValueError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
 
-from freezeframe.agentd import sockets, tls
+from freezeframe.agentd import bounded, sockets, tls
 from freezeframe.agentd.audit import Audit, Call
 from freezeframe.agentd.callers import Caller
 from freezeframe.agentd.capabilities import Capability, State
@@ -220,7 +220,7 @@ class Listener:
             return plain
         secured = TlsStream(plain, self._loaded.context)
         try:
-            await asyncio.wait_for(secured.handshake(), self._remote.handshake_s)
+            await bounded.wait(secured.handshake(), self._remote.handshake_s)
         except BaseException:
             plain.close()
             raise

@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from freezeframe.agentd import bounded
 from freezeframe.agentd.channel import Channel, Message
 from freezeframe.agentd.collectors.contract import Collector, Tier
 from freezeframe.agentd.ends import Ends
@@ -367,7 +368,7 @@ def _goes_on(run: _Run, stop: _Stop, launchers_lost: int) -> bool:
 async def _before(deadline: float, awaitable: Awaitable[object]) -> bool:
     """Wait for something, but no longer than a moment on the loop's clock; whether it came."""
     try:
-        await asyncio.wait_for(awaitable, max(0.0, deadline - asyncio.get_running_loop().time()))
+        await bounded.wait(awaitable, max(0.0, deadline - asyncio.get_running_loop().time()))
     except asyncio.TimeoutError:
         return False
     return True

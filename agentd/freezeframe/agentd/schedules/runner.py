@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
+from freezeframe.agentd import bounded
 from freezeframe.agentd.audit import Audit, Call
 from freezeframe.agentd.capture import CaptureSpec, Urgency
 from freezeframe.agentd.captures import Captured
@@ -328,20 +329,20 @@ class Schedules:
 
     async def _until_loaded(self) -> None:
         try:
-            await asyncio.wait_for(self._loaded.wait(), _DISK_S)
+            await bounded.wait(self._loaded.wait(), _DISK_S)
         except asyncio.TimeoutError:
             raise StoreFailedError("the schedules are not read yet", "look for a dead disk: dmesg, mount") from None
 
     async def _do(self, doing: str, work: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        try:
-            # Not wait_for on its own: its cancel would wait for the thread.
-            return await asyncio.wait_for(asyncio.shield(future), _DISK_S)
-        except asyncio.TimeoutError:
+        # The thread is not waited for when this is cancelled.
+        if not (await asyncio.wait({future}, timeout=_DISK_S))[0]:
             future.cancel()
             raise StoreFailedError(
                 f"{doing}: the disk does not answer within {_DISK_S:g} s", "look for a dead disk or mount: dmesg, mount"
-            ) from None
+            )
+        try:
+            return future.result()
         except OSError as error:
             raise StoreFailedError(f"{doing}: {error.strerror}", "see the disk of the state directory") from error
 

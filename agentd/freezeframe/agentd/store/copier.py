@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
+from freezeframe.agentd import bounded
 from freezeframe.agentd.errors import AgentError, StoreFailedError, UnknownSnapshotError
 from freezeframe.agentd.logs import Logger
 from freezeframe.agentd.store.store import Store
@@ -84,7 +85,7 @@ class Copier:
                 self._failure = error
                 # A new one is tried at once: it may not be its turn to fail.
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._store.kept_one.wait(), pause_s)
+                    await bounded.wait(self._store.kept_one.wait(), pause_s)
                 pause_s = min(2 * pause_s, longest_s)
                 continue
             pause_s = shortest_s

@@ -102,14 +102,14 @@ class Store:
 
     async def _do(self, doing: str, work: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        try:
-            # Not wait_for on its own: its cancel would wait for the thread.
-            return await asyncio.wait_for(asyncio.shield(future), self._timeout_s)
-        except asyncio.TimeoutError:
+        # The thread is not waited for when this is cancelled.
+        if not (await asyncio.wait({future}, timeout=self._timeout_s))[0]:
             future.cancel()
             raise StoreFailedError(
                 f"{doing}: the disk of {self._path} does not answer within {self._timeout_s:g} s",
                 "look for a dead disk or mount: dmesg, mount",
-            ) from None
+            )
+        try:
+            return future.result()
         except OSError as error:
             raise StoreFailedError(f"{doing}: {error.strerror}") from error
