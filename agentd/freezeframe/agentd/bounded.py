@@ -20,11 +20,15 @@ async def wait(awaitable: Awaitable[T], limit_s: float) -> T:
     """
     future = asyncio.ensure_future(awaitable)
     try:
-        done, _ = await asyncio.wait({future}, timeout=limit_s)
-        if done:
-            return future.result()
+        in_time, _ = await asyncio.wait({future}, timeout=limit_s)
     finally:
         if not future.done():
             future.cancel()
             await asyncio.wait({future})
-    raise asyncio.TimeoutError
+        # Looked at: of an error that a cancelled caller never sees, asyncio would log a traceback.
+        if not future.cancelled():
+            future.exception()
+    # What it still raised, or gave, while it was cancelled stands.
+    if not in_time and future.cancelled():
+        raise asyncio.TimeoutError
+    return future.result()
