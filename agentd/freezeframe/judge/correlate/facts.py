@@ -17,6 +17,7 @@ from freezeframe.judge.model import (
     Edge,
     Hop,
     Host,
+    Metric,
     Outcome,
     Process,
     PythonThread,
@@ -294,6 +295,8 @@ class Facts:
     _opened: dict[int, list[int]] = field(init=False, repr=False, compare=False)
     _stuck: dict[int, list[int]] = field(init=False, repr=False, compare=False)
     _engines: dict[int, Engine] = field(init=False, repr=False, compare=False)
+    # Positions in `snapshot.metrics`, by pid.
+    _metrics: dict[int, list[int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index what every rule asks for of a few processes."""
@@ -307,6 +310,10 @@ class Facts:
                     stuck.setdefault(connection.server_pid, []).append(position)
             if connection.client_pid is not None:
                 opened.setdefault(connection.client_pid, []).append(position)
+        metrics: dict[int, list[int]] = {}
+        for position, metric in enumerate(self.snapshot.metrics):
+            metrics.setdefault(metric.pid, []).append(position)
+        object.__setattr__(self, "_metrics", metrics)
         object.__setattr__(self, "_served", served)
         object.__setattr__(self, "_opened", opened)
         object.__setattr__(self, "_stuck", stuck)
@@ -357,6 +364,11 @@ class Facts:
     def _at(self, index: dict[int, list[int]], pids: tuple[int, ...]) -> tuple[Connection, ...]:
         positions = [index.get(pid, []) for pid in dict.fromkeys(pids)]
         return tuple(self.connections[position] for position in sorted(chain.from_iterable(positions)))
+
+    def metrics_of(self, *pids: int) -> tuple[tuple[int, Metric], ...]:
+        """What these processes export, each with its position in `snapshot.metrics`, in that order."""
+        positions = sorted(chain.from_iterable(self._metrics.get(pid, []) for pid in dict.fromkeys(pids)))
+        return tuple((position, self.snapshot.metrics[position]) for position in positions)
 
     def engine_of(self, pid: int | None) -> Engine | None:
         """The engine whose HTTP process this is."""

@@ -209,9 +209,9 @@ def worker_kinds(facts: Facts, router: int | None) -> dict[str, str]:
     known = facts.processes.get(router or 0)
     argv = known.argv if known is not None else ()
     kinds = {_address(value): flag[2:] for flag, value in pairwise(argv) if flag in {"--prefill", "--decode"}}
-    for metric in facts.snapshot.metrics:
+    for _, metric in facts.metrics_of(router or 0):
         labels = dict(metric.labels)
-        if metric.pid == router and metric.name == WORKER and labels.get("worker_type") in {"prefill", "decode"}:
+        if metric.name == WORKER and labels.get("worker_type") in {"prefill", "decode"}:
             kinds[_address(labels.get("worker", ""))] = labels["worker_type"]
     return kinds
 

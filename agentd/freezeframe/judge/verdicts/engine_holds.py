@@ -191,7 +191,7 @@ def _numbers_asked(facts: Facts, engine: Engine) -> bool:
     """Whether the scheduler's numbers are known, or known not to be exported: ones that are too old are neither."""
     if engine.gauges.known:
         return True
-    too_old = any(metric.name in QUEUES and metric.pid in engine.pids for metric in facts.snapshot.metrics)
+    too_old = any(metric.name in QUEUES for _, metric in facts.metrics_of(*engine.pids))
     return (engine.asleep or not too_old) and facts.collected("sample_metrics", engine.http_pids)
 
 

@@ -90,9 +90,9 @@ def _router(facts: Facts, router: int) -> Verdict | None:
 
 def _workers(facts: Facts, router: int) -> list[_Worker]:
     found: dict[str, _Worker] = {}
-    for index, metric in enumerate(facts.snapshot.metrics):
+    for index, metric in facts.metrics_of(router):
         url = dict(metric.labels).get("worker", "")
-        if metric.pid != router or not url or metric.name not in _HEALTH | _BREAKER:
+        if not url or metric.name not in _HEALTH | _BREAKER:
             continue
         worker = found.setdefault(url, _Worker(url))
         worker.refs = (*worker.refs, f"metrics[{index}]")
@@ -130,8 +130,8 @@ def _state(worker: _Worker) -> Evidence:
 def _refusals(facts: Facts, router: int) -> tuple[Evidence, ...]:
     counted = tuple(
         evidence(f"{metric.name} rose by {metric.delta:.0f} in the window", f"metrics[{index}]")
-        for index, metric in enumerate(facts.snapshot.metrics)
-        if metric.pid == router and metric.name in _REFUSED and metric.delta
+        for index, metric in facts.metrics_of(router)
+        if metric.name in _REFUSED and metric.delta
     )
     logged = tuple(
         evidence(f"its log: {finding.meaning or finding.pattern}, {finding.count} times", f"log_findings[{index}]")

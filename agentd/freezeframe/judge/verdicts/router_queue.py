@@ -51,8 +51,8 @@ def limiter(facts: Facts, found: Held) -> tuple[Evidence, ...]:
     """What shows that the router's limiter is what keeps them."""
     told = [
         evidence(f"{metric.name} is {metric.value:.0f}", f"metrics[{index}]")
-        for index, metric in enumerate(facts.snapshot.metrics)
-        if metric.pid == found.router and metric.name in QUEUED and metric.value > 0
+        for index, metric in facts.metrics_of(found.router)
+        if metric.name in QUEUED and metric.value > 0
     ]
     for value in flag_values(facts.processes[found.router].argv, "--max-concurrent-requests"):
         if value.isdecimal() and 0 < int(value) <= found.passed:
